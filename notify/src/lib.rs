@@ -1,0 +1,1 @@
+//! Saying things to people.
