@@ -10,7 +10,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::problem::{Problem, looks_secret, nearest, shown};
+use super::problem::{Problem, has_userinfo, looks_secret, nearest, shown};
 
 /// Why a value is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,11 +105,10 @@ impl<'t> Document<'t> {
     /// The place of a value under a key; what may be a secret is not repeated.
     pub(super) fn place(&self, key: String, value: &Spanned<DeValue<'_>>) -> Place {
         let span = value.span();
-        let shown = if looks_secret(&key) {
-            "(not shown)".to_owned()
-        } else {
-            shown(self.text.get(span.clone()).unwrap_or_default())
-        };
+        let text = self.text.get(span.clone()).unwrap_or_default();
+        let compound = value.get_ref().is_array() || value.get_ref().is_table();
+        let secret = looks_secret(&key) || has_userinfo(text) || (compound && looks_secret(text));
+        let shown = if secret { "(not shown)".to_owned() } else { shown(text) };
         Place { line: self.line(&span), key, shown }
     }
 }
@@ -150,6 +149,11 @@ impl<'d, 't> Section<'d, 't> {
     pub(super) fn path(&self, key: &str) -> String {
         let key = shown(key);
         if self.prefix.is_empty() { key } else { format!("{}.{key}", self.prefix) }
+    }
+
+    /// Where this table is written; `None` for the whole file.
+    pub(super) fn line(&self) -> Option<usize> {
+        self.line
     }
 
     pub(super) fn has(&self, key: &str) -> bool {

@@ -8,7 +8,8 @@ use std::{
 /// Environment variables and the few facts of the host that defaults depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Env {
-    vars: BTreeMap<String, String>,
+    /// Environment variables; those that are no UTF-8 are left out.
+    pub vars: BTreeMap<String, String>,
     /// True if this process's effective uid is 0.
     pub root: bool,
     /// The host's name, where the kernel gives one.

@@ -5,7 +5,9 @@
 //! [`check_environment`]. This module knows nothing of lanes' lives.
 
 mod document;
+mod effective;
 mod env;
+mod environment;
 mod model;
 mod problem;
 mod raw;
@@ -19,7 +21,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub use effective::effective;
 pub use env::Env;
+pub use environment::{Finding, Level, check_environment, check_environment_in};
 pub use model::{
     Admission, Budget, Config, Lane, Metrics, Mode, Ntfy, Remote, Restart, Watchdog, WatchdogAction,
 };
@@ -107,3 +111,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,7 +94,7 @@ pub struct Lane {
     pub dir: PathBuf,
     /// Who starts the worker.
     pub mode: Mode,
-    /// Program and arguments; not empty in a managed lane.
+    /// Program and arguments; empty exactly if the lane is only observed.
     pub command: Vec<String>,
     /// Wall clock of one run. Positive. Default 2h.
     pub deadline: Duration,

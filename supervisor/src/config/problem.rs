@@ -108,12 +108,25 @@ pub(super) fn looks_secret(key: &str) -> bool {
         .any(|word| key.contains(word))
 }
 
+/// True if a text has a URL with a user part, which may hold a password.
+pub(super) fn has_userinfo(text: &str) -> bool {
+    text.split("://").skip(1).any(|rest| {
+        let end = |c: char| matches!(c, '/' | '"' | '\'') || c.is_whitespace();
+        rest.split(end).next().is_some_and(|authority| authority.contains('@'))
+    })
+}
+
 /// The known key that is nearest to a misspelt one, if any is near enough to be what was meant.
 pub(super) fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
-    let key: Vec<char> = key.to_lowercase().chars().take(64).collect();
+    let lower = key.to_lowercase();
+    let letters: Vec<char> = lower.chars().take(64).collect();
     known
         .iter()
-        .map(|candidate| (distance(&key, candidate), *candidate))
+        .map(|candidate| {
+            // A beginning of two letters or more counts as one slip.
+            let begins = lower.len() > 1 && candidate.starts_with(&lower);
+            (if begins { 1 } else { distance(&letters, candidate) }, *candidate)
+        })
         .filter(|(distance, candidate)| *distance <= candidate.len().div_ceil(3).max(1))
         .min()
         .map(|(_, candidate)| candidate)
@@ -146,6 +159,7 @@ mod tests {
         assert_eq!(nearest("dedline", &known), Some("deadline"));
         assert_eq!(nearest("stop-grace", &known), Some("stop_grace"));
         assert_eq!(nearest("Dir", &known), Some("dir"));
+        assert_eq!(nearest("stop", &known), Some("stop_grace"));
         assert_eq!(nearest("colour", &known), None);
     }
 
@@ -155,6 +169,14 @@ mod tests {
         assert_eq!(distance(&chars("kitten"), "sitting"), 3);
         assert_eq!(distance(&[], "abc"), 3);
         assert_eq!(distance(&chars("abc"), ""), 3);
+    }
+
+    #[test]
+    fn secrets_are_suspected() {
+        assert!(looks_secret("ntfy.Token") && looks_secret("env.API_KEY"));
+        assert!(!looks_secret("lane[0].restart.delay"));
+        assert!(has_userinfo("\"https://u:p@host/x\""));
+        assert!(!has_userinfo("\"https://host/a@b\"") && !has_userinfo("git@host:x"));
     }
 
     #[test]

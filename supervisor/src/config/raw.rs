@@ -102,6 +102,9 @@ pub(super) struct RawNtfy {
 
 pub(super) struct RawLane {
     /// Where the lane is written.
+    pub(super) line: Option<usize>,
+    /// Dotted path of the command, whether or not it is there.
+    pub(super) command_key: String,
     pub(super) id: Option<At<LaneId>>,
     pub(super) dir: Option<At<PathBuf>>,
     pub(super) profile: RawProfile,
@@ -283,6 +286,8 @@ fn lane(table: &Section<'_, '_>) -> RawLane {
     table.require("id", "give the lane a name, such as id = \"lane-1\"");
     table.require("dir", "name the lane's checkout, such as dir = \"/data/lanes/lane-1\"");
     RawLane {
+        line: table.line(),
+        command_key: table.path("command"),
         id: table.read("id", |v| named(LaneId::new(&value::text(v)?))),
         dir: table.read("dir", value::directory),
         profile: profile(table),

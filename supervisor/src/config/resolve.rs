@@ -160,25 +160,22 @@ fn lanes(
         let profile = lane.profile.over(defaults);
         profile_rules(doc, &profile);
         let mode = profile.mode.as_ref().map(|at| at.value).unwrap_or_default();
-        match (mode, own_command, &lane.dir) {
-            (Mode::Observe, Some(place), _) => notes.push(Problem {
+        match (mode, own_command) {
+            (Mode::Observe, Some(place)) => notes.push(Problem {
                 line: Some(place.line),
                 key: place.key,
                 value: Some(place.shown),
                 rule: "is ignored in a lane that is only observed".to_owned(),
                 remedy: "remove it, or the mode".to_owned(),
             }),
-            (Mode::Manage, _, Some(dir)) if !profile.command_written => {
-                doc.report(Problem {
-                    line: Some(dir.place.line),
-                    key: dir.place.key.trim_end_matches("dir").to_owned() + "command",
-                    value: None,
-                    rule: "is missing, and the lane is managed".to_owned(),
-                    remedy: "write it here or in [defaults], or write mode = \"observe\""
-                        .to_owned(),
-                });
-            }
-            (Mode::Manage | Mode::Observe, _, _) => {}
+            (Mode::Manage, _) if !profile.command_written => doc.report(Problem {
+                line: lane.line,
+                key: lane.command_key,
+                value: None,
+                rule: "is missing, and the lane is managed".to_owned(),
+                remedy: "write it here or in [defaults], or write mode = \"observe\"".to_owned(),
+            }),
+            (Mode::Manage | Mode::Observe, _) => {}
         }
         if let (Some(id), Some(dir)) = (lane.id, lane.dir) {
             lanes.push(meant(id.value, dir.value, mode, profile));
@@ -265,7 +262,10 @@ fn meant(id: LaneId, dir: PathBuf, mode: Mode, profile: RawProfile) -> Lane {
         id,
         dir,
         mode,
-        command: profile.command.map(|at| at.value).unwrap_or_default(),
+        command: match mode {
+            Mode::Manage => profile.command.map(|at| at.value).unwrap_or_default(),
+            Mode::Observe => Vec::new(),
+        },
         deadline: seconds(profile.deadline, 2 * HOUR),
         stop_grace: seconds(profile.stop_grace, 10),
         restart: Restart {

@@ -284,10 +284,12 @@ pub(super) fn remote_url(value: &DeValue<'_>) -> Rule<String> {
     }
     if let Some((_, rest)) = text.split_once("://") {
         let authority = rest.split('/').next().unwrap_or_default();
-        if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
+        // Over http the user name alone is a token as often as not.
+        let http = text.starts_with("http");
+        if authority.rsplit_once('@').is_some_and(|(user, _)| http || user.contains(':')) {
             return Err(Refusal::new(
-                "must not carry a password, which every process could read",
-                "use token_file or credential",
+                "must not carry a secret, which every process could read",
+                "use token_file or credential; for a user name set credential.username in git",
             ));
         }
         return Ok(text);
@@ -324,7 +326,7 @@ mod tests {
             "git@host:org/repo.git",
             "ssh://git@host/repo",
             "https://host/repo",
-            "https://user@host/repo",
+            "ssh://[::1]:22/repo",
             "/srv/repo.git",
             "/srv/a::b",
             "file:///srv/repo.git",
@@ -338,6 +340,7 @@ mod tests {
             "repo.git",
             "../r",
             "https://u:p@h/r",
+            "https://token@h/r",
             "a\nb:c",
         ] {
             assert!(remote_url(&value(bad)).is_err(), "{bad:?}");
