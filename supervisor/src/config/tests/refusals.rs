@@ -1,6 +1,6 @@
 //! What is said about bad files.
 
-use super::*;
+use super::{super::problem::shown, *};
 
 /// The message about a bad text, without the path in front of each line.
 fn said(text: &str) -> String {
@@ -145,4 +145,18 @@ fn every_problem_is_told_once_and_by_line() {
         "11: metric",
     ];
     assert_eq!(starts, expected, "{said}");
+}
+
+#[test]
+fn deep_nesting_is_refused_and_not_followed() {
+    for text in [
+        format!("machine = {}", "[".repeat(500_000)),
+        format!("machine = {}", "{a=".repeat(300_000)),
+        format!("{}a = 1", "a.".repeat(400_000)),
+        format!("[{}a]", "a.".repeat(400_000)),
+    ] {
+        // The parser names no line for its recursion limit.
+        let said = said(&text);
+        assert!(said.contains("is not"), "{}", shown(&said));
+    }
 }
