@@ -1,0 +1,1 @@
+//! Real repositories for the tests of this room.
