@@ -14,25 +14,14 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    process::{Child, Command},
-    sync::OnceCell,
-    time::timeout,
-};
+use tokio::{process::Command, sync::OnceCell, time::timeout};
 
 use super::{
+    child::{Group, StreamError, Streams},
     environment::{self, Environment},
     failure::{FailureClass, GitError},
 };
 
-/// The last bytes of standard error that are kept for classification.
-const STDERR_KEPT: usize = 64 * 1024;
-/// How long the tree may tidy up between TERM and KILL.
-const TERM_GRACE: Duration = Duration::from_millis(300);
-/// How long the pipes are read on after git itself has ended: an ssh master of the operator may hold them open.
-const DRAIN: Duration = Duration::from_millis(300);
 /// Oldest git that can fetch without writing `FETCH_HEAD`.
 const OLDEST: (u32, u32) = (2, 29);
 /// Settings of the operator that must not act on our scratch repositories.
@@ -233,7 +222,7 @@ impl Git {
         // Declared after the child and so dropped before it: the group is killed while its leader is still ours.
         let mut group = Group::of(&child);
         group.limit_files(self.options.file_limit);
-        let mut streams = Streams { limit: self.options.stdout_limit, ..Streams::default() };
+        let mut streams = Streams::with_limit(self.options.stdout_limit);
         let deadline = self.options.deadline;
         let ended = timeout(deadline, streams.follow(&mut child, &mut group, stdin)).await;
         let error = match ended {
@@ -282,147 +271,12 @@ fn token_settings(token: &HttpsToken) -> Option<[OsString; 2]> {
     Some([reset, std::os::unix::ffi::OsStringExt::from_vec(helper)])
 }
 
-enum StreamError {
-    TooLarge,
-    Io(std::io::Error),
-}
-
-#[derive(Default)]
-struct Streams {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    limit: usize,
-}
-
-impl Streams {
-    /// Feeds and reads until git has ended.
-    async fn follow(
-        &mut self,
-        child: &mut Child,
-        group: &mut Group,
-        input: &[u8],
-    ) -> Result<ExitStatus, StreamError> {
-        let (stdin, stdout, stderr) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let feed = async {
-            if let Some(mut stdin) = stdin {
-                // A git that ends without reading its input says why on standard error.
-                stdin.write_all(input).await.ok();
-            }
-            Ok(())
-        };
-        let pump = async {
-            tokio::try_join!(
-                feed,
-                read_whole(stdout, self.limit, &mut self.stdout),
-                read_end(stderr, &mut self.stderr)
-            )
-            .map(|_| ())
-        };
-        tokio::pin!(pump);
-        let first = tokio::select! {
-            pumped = &mut pump => Err(pumped),
-            status = child.wait() => Ok(status),
-        };
-        let status = match first {
-            Err(pumped) => {
-                pumped?;
-                let status = child.wait().await;
-                group.forget();
-                status
-            }
-            Ok(status) => {
-                group.forget();
-                // What is still in the pipes; a stranger that holds them open is not waited for.
-                if let Ok(pumped) = timeout(DRAIN, pump).await {
-                    pumped?;
-                }
-                status
-            }
-        };
-        status.map_err(StreamError::Io)
-    }
-}
-
-async fn read_whole(
-    pipe: Option<impl AsyncRead + Unpin>,
-    limit: usize,
-    into: &mut Vec<u8>,
-) -> Result<(), StreamError> {
-    let Some(pipe) = pipe else { return Ok(()) };
-    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-    pipe.take(most).read_to_end(into).await.map_err(StreamError::Io)?;
-    if into.len() > limit { Err(StreamError::TooLarge) } else { Ok(()) }
-}
-
-async fn read_end(
-    pipe: Option<impl AsyncRead + Unpin>,
-    into: &mut Vec<u8>,
-) -> Result<(), StreamError> {
-    let Some(mut pipe) = pipe else { return Ok(()) };
-    while pipe.read_buf(into).await.map_err(StreamError::Io)? > 0 {
-        if into.len() > 2 * STDERR_KEPT {
-            into.drain(..into.len() - STDERR_KEPT);
-        }
-    }
-    Ok(())
-}
-
-/// The process group that git leads. Killed on drop unless its leader was reaped, so that a cancelled call leaves
-/// nothing behind; after the reaping the number may belong to somebody else and is not used again.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
-    }
-
-    fn forget(&mut self) {
-        self.0 = None;
-    }
-
-    /// Bounds every file that git and its children write; a huge object behind a ref must not fill the disk.
-    fn limit_files(&self, bytes: u64) {
-        if self.0.is_some() {
-            let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
-            // Fails only where the limit is lower already.
-            rustix::process::prlimit(self.0, Resource::Fsize, limit).ok();
-        }
-    }
-
-    /// TERM, a short grace, KILL to the whole group, then the leader is reaped.
-    async fn end(&mut self, child: &mut Child) {
-        if let Some(pid) = self.0 {
-            rustix::process::kill_process_group(pid, Signal::TERM).ok();
-            let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-            let gone = async {
-                while let Ok(None) = rustix::process::waitid(WaitId::Pid(pid), look) {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            };
-            if timeout(TERM_GRACE, gone).await.is_err() {
-                tracing::debug!(pid = pid.as_raw_nonzero().get(), "git outlived SIGTERM");
-            }
-            rustix::process::kill_process_group(pid, Signal::KILL).ok();
-            // A process in an uninterruptible sleep is left to the runtime's orphan queue.
-            if timeout(Duration::from_secs(1), child.wait()).await.is_ok() {
-                self.forget();
-            }
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(pid) = self.0 {
-            rustix::process::kill_process_group(pid, Signal::KILL).ok();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{GitErrorKind, testing::World},
+        *,
+    };
 
     #[test]
     fn versions_are_read_or_refused() {
@@ -431,5 +285,145 @@ mod tests {
         for text in ["", "git version", "git version x.y", "hub version 2.47.3", "git version 2"] {
             assert_eq!(parse_version(text), None, "{text}");
         }
+    }
+
+    fn script(dir: &Path, name: &str, text: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let path = dir.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_real_git_is_new_enough_and_an_old_or_mute_one_is_refused() {
+        let world = World::new();
+        assert!(world.git.git_version().await.unwrap() >= OLDEST);
+        for says in ["git version 2.20.1", "git version unknown", ""] {
+            let bin = tempfile::tempdir().unwrap();
+            script(bin.path(), "git", &format!("#!/bin/sh\necho '{says}'\n"));
+            let world = World::with(GitOptions::default(), &[("PATH", bin.path())]);
+            let error = world.git.git_version().await.unwrap_err();
+            assert_eq!(error.kind(), GitErrorKind::UnsupportedVersion, "{says}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_git_is_said() {
+        let empty = tempfile::tempdir().unwrap();
+        let world = World::with(GitOptions::default(), &[("PATH", empty.path())]);
+        let error = world.git.run(&["version"], None, b"").await.unwrap_err();
+        assert_eq!(error.kind(), GitErrorKind::MissingProgram, "{error}");
+    }
+
+    #[tokio::test]
+    async fn input_is_given_and_output_is_capped() {
+        let world = World::new();
+        let args = ["hash-object", "--stdin"];
+        let big = vec![b'x'; 4 << 20];
+        let hash = world.git.run(&args, None, &big).await.unwrap().stdout;
+        assert_eq!(hash.len(), 41);
+        // A git that does not read its input is no error of ours.
+        world.git.run(&["version"], None, &big).await.unwrap();
+        let small = World::with(GitOptions { stdout_limit: 40, ..GitOptions::default() }, &[]);
+        let error = small.git.run(&args, None, b"x").await.unwrap_err();
+        assert_eq!(error.kind(), GitErrorKind::TooLarge, "{error}");
+        small.assert_no_process_left();
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_classified_and_its_text_is_not_shown() {
+        let world = World::new();
+        let url = "https://user:secret@host.invalid/secret.git";
+        let error = world.git.run(&["ls-remote", "--", url], None, b"").await.unwrap_err();
+        assert_eq!(error.kind(), GitErrorKind::Unreachable, "{error}");
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_tree_that_ignores_term_is_killed_at_the_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        script(dir.path(), "ssh", "#!/bin/sh\ntrap '' TERM\nsleep 1000 &\nsleep 1000\n");
+        let options = GitOptions { deadline: Duration::from_millis(500), ..GitOptions::default() };
+        let world = World::with(options, &[("GIT_SSH_COMMAND", &dir.path().join("ssh"))]);
+        let call = world.git.run(&["ls-remote", "--", "ssh://h/r"], None, b"").await;
+        let error = call.unwrap_err();
+        assert_eq!(error.kind(), GitErrorKind::Timeout, "{error}");
+        world.assert_no_process_left();
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_call_leaves_no_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let started = dir.path().join("started");
+        let text = format!("#!/bin/sh\n: >'{}'\nsleep 1000\n", started.display());
+        script(dir.path(), "ssh", &text);
+        let world =
+            World::with(GitOptions::default(), &[("GIT_SSH_COMMAND", &dir.path().join("ssh"))]);
+        let until_started = async {
+            while !started.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            ended = world.git.run(&["ls-remote", "--", "ssh://h/r"], None, b"") => panic!("{ended:?}"),
+            () = until_started => {}
+        }
+        world.assert_no_process_left();
+    }
+
+    #[tokio::test]
+    async fn a_stranger_that_holds_the_pipes_is_not_waited_for() {
+        let bin = tempfile::tempdir().unwrap();
+        script(bin.path(), "git", "#!/bin/sh\n/bin/sleep 5 &\necho done\n");
+        let world = World::with(GitOptions::default(), &[("PATH", bin.path())]);
+        let output = world.git.run(&["x"], None, b"").await.unwrap();
+        assert_eq!(output.stdout, b"done\n");
+    }
+
+    #[tokio::test]
+    async fn ssh_asks_nobody_unless_the_operator_chose_a_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        script(
+            dir.path(),
+            "ssh",
+            &format!("#!/bin/sh\necho \"$@\" >>'{}'\nexit 1\n", log.display()),
+        );
+        let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+        let call = async |options: GitOptions, config: &str| {
+            let world = World::with(options, &[("PATH", Path::new(&path))]);
+            std::fs::write(world.dir.path().join(".gitconfig"), config).unwrap();
+            world.git.run(&["ls-remote", "--", "ssh://h/r"], None, b"").await.unwrap_err();
+            let said = std::fs::read_to_string(&log).unwrap();
+            std::fs::remove_file(&log).unwrap();
+            said
+        };
+        assert!(call(GitOptions::default(), "").await.contains("BatchMode=yes"));
+        let theirs = call(GitOptions::default(), "[core]\nsshCommand = ssh -o Theirs=yes\n").await;
+        assert!(theirs.contains("Theirs=yes") && !theirs.contains("BatchMode"), "{theirs}");
+        let key = GitOptions { ssh_key_file: Some("/k e/y".into()), ..GitOptions::default() };
+        assert!(call(key, "").await.contains("-i /k e/y"));
+    }
+
+    #[tokio::test]
+    async fn the_token_goes_to_its_own_host_only_and_is_on_no_command_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("to'ken");
+        std::fs::write(&file, "s3cret\nmore\n").unwrap();
+        let token = HttpsToken { url: "https://host:8443/o/r.git".into(), file };
+        let options = GitOptions { https_token: Some(token), ..GitOptions::default() };
+        let world = World::with(options, &[]);
+        let fill = async |query: &[u8]| world.git.run(&["credential", "fill"], None, query).await;
+        let answer = fill(b"protocol=https\nhost=host:8443\n\n").await.unwrap().stdout;
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.contains("username=x-access-token\npassword=s3cret\n"), "{answer}");
+        let answer = fill(b"protocol=https\nhost=host:8443\nusername=me\n\n").await.unwrap().stdout;
+        assert!(String::from_utf8(answer).unwrap().contains("username=me\npassword=s3cret\n"));
+        for other in ["protocol=https\nhost=else\n\n", "protocol=http\nhost=host:8443\n\n"] {
+            let error = fill(other.as_bytes()).await.unwrap_err();
+            assert_eq!(error.kind(), GitErrorKind::Auth, "{error}");
+        }
+        let command = format!("{:?}", world.git.command(&["x"], None));
+        assert!(!command.contains("s3cret"));
     }
 }

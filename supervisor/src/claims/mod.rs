@@ -11,6 +11,7 @@
 //!
 //! Nothing here decides whether a lane is dead: this room reads and writes, `decide` judges.
 
+mod child;
 pub mod environment;
 pub mod failure;
 pub mod git;

@@ -181,3 +181,93 @@ fn scratch_error(
 ) -> GitError {
     GitError::Scratch { doing, path: path.to_owned(), source: source.into() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_has_no_parent_no_files_and_its_dates_are_ts() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::open(dir.path()).unwrap();
+        let oid = scratch.write_commit("claim issue=1", 1_700_000_000).unwrap();
+        let repo = Repository::open_bare(scratch.path()).unwrap();
+        let commit = repo.find_commit(Oid::from_str(&oid).unwrap()).unwrap();
+        assert_eq!(commit.parent_count(), 0);
+        assert_eq!(commit.tree_id().to_string(), "4b825dc642cb6eb9a060e54bf8d69288fbee4904");
+        assert_eq!(commit.message_bytes(), b"claim issue=1");
+        for (who, time) in [(commit.author(), commit.time()), (commit.committer(), commit.time())] {
+            assert_eq!(who.name_bytes(), NAME.as_bytes());
+            assert_eq!(who.when().seconds(), 1_700_000_000);
+            assert_eq!((time.seconds(), time.offset_minutes()), (1_700_000_000, 0));
+        }
+        assert_eq!(scratch.write_commit("claim issue=1", 1_700_000_000).unwrap(), oid);
+        assert_ne!(scratch.write_commit("claim issue=1", 1_700_000_001).unwrap(), oid);
+        assert!(
+            scratch.contains(&oid) && !scratch.contains("") && !scratch.contains(&"1".repeat(40))
+        );
+    }
+
+    #[test]
+    fn damage_is_survived() {
+        type Damage = fn(&Path);
+        let damages: [(&str, Damage); 6] = [
+            ("removed", |path| fs::remove_dir_all(path).unwrap()),
+            ("a file in its place", |path| {
+                fs::remove_dir_all(path).unwrap();
+                fs::write(path, b"x").unwrap();
+            }),
+            ("no HEAD", |path| fs::remove_file(path.join("HEAD")).unwrap()),
+            ("bad HEAD", |path| fs::write(path.join("HEAD"), b"\0\0\0").unwrap()),
+            ("bad config", |path| fs::write(path.join("config"), b"[[[").unwrap()),
+            ("no objects", |path| fs::remove_dir_all(path.join("objects")).unwrap()),
+        ];
+        for (name, damage) in damages {
+            let dir = tempfile::tempdir().unwrap();
+            let scratch = Scratch::open(dir.path()).unwrap();
+            scratch.write_commit("before", 1).unwrap();
+            damage(scratch.path());
+            let oid = scratch.write_commit("after", 2).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+            assert!(scratch.contains(&oid), "{name}");
+            damage(scratch.path());
+            let again = Scratch::open(dir.path()).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+            assert!(again.contains(&again.write_commit("again", 3).unwrap()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_truncated_object_of_a_crash_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::open(dir.path()).unwrap();
+        let oid = scratch.write_commit("same", 1).unwrap();
+        let (fan, rest) = oid.split_at(2);
+        let path = scratch.path().join("objects").join(fan).join(rest);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, b"").unwrap();
+        assert!(!scratch.contains(&oid));
+        assert_eq!(scratch.write_commit("same", 1).unwrap(), oid);
+        assert!(scratch.contains(&oid));
+    }
+
+    #[test]
+    fn only_the_old_is_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::open(dir.path()).unwrap();
+        let (old, new) =
+            (scratch.write_commit("old", 1).unwrap(), scratch.write_commit("new", 2).unwrap());
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        let (fan, rest) = old.split_at(2);
+        let object = fs::File::open(scratch.path().join("objects").join(fan).join(rest)).unwrap();
+        object.set_modified(long_ago).unwrap();
+        let forgotten = dir.path().join("claims-snapshot-x.git");
+        let stranger = dir.path().join("stranger");
+        for path in [&forgotten, &stranger] {
+            fs::create_dir(path).unwrap();
+            fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
+        }
+        let current = scratch.snapshot_repository().unwrap();
+        let scratch = Scratch::open(dir.path()).unwrap();
+        assert!(!scratch.contains(&old) && scratch.contains(&new));
+        assert!(!forgotten.exists() && stranger.exists() && current.path().exists());
+    }
+}

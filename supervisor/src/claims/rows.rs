@@ -66,3 +66,67 @@ impl ClaimRow {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn row(name: &str, message: &str) -> Option<ClaimRow> {
+        let message = Ok(message.as_bytes().to_vec());
+        ClaimRow::of(&RemoteRef { name: name.to_owned(), oid: "a".repeat(40), message })
+    }
+
+    #[test]
+    fn the_path_outranks_the_message() {
+        let row =
+            row("refs/lane-claims/box-a-1/5555", "claim issue=9999 machine=else pid=4").unwrap();
+        assert_eq!((row.machine.as_str(), row.component.as_deref()), ("box-a-1", Some("5555")));
+        assert_eq!(row.issue, Some(5555));
+        assert_eq!(row.parsed.unwrap().pid, Some(4));
+    }
+
+    #[test]
+    fn everything_between_is_the_machine_and_a_placeholder_names_no_issue() {
+        let nested = row("refs/lane-claims/a/b/p0-0123456789ab", "claim issue=7").unwrap();
+        assert_eq!((nested.machine.as_str(), nested.issue), ("a/b", None));
+        let bare = row("refs/lane-claims/7", "").unwrap();
+        assert_eq!((bare.machine.as_str(), bare.issue), ("", Some(7)));
+        assert_eq!(row("refs/lane-claims/m/007", "").unwrap().issue, None);
+    }
+
+    #[test]
+    fn a_legacy_claim_takes_its_issue_from_the_message() {
+        let legacy = row("refs/machine-claims/box-a", "claim issue=42 pid=9").unwrap();
+        assert_eq!((legacy.namespace, legacy.component.clone()), (Namespace::MachineClaims, None));
+        assert_eq!((legacy.machine.as_str(), legacy.issue), ("box-a", Some(42)));
+        for message in
+            ["claim issue=abc", "claim issue=0", "claim issue=007", "claim issue=12x", "claim"]
+        {
+            assert_eq!(row("refs/machine-claims/box-a", message).unwrap().issue, None, "{message}");
+        }
+    }
+
+    #[test]
+    fn other_refs_are_no_rows_and_an_unreadable_one_is() {
+        assert_eq!(row("refs/claims/issue-7", "claim issue=7 pid=1"), None);
+        let name = "refs/lane-claims/box-a/7".to_owned();
+        let bad = RemoteRef { name, oid: "a".repeat(40), message: Err(Unreadable::NotACommit) };
+        let row = ClaimRow::of(&bad).unwrap();
+        assert_eq!((row.issue, row.parsed), (Some(7), Err(Unreadable::NotACommit)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_makes_a_row_or_none(path in "\\PC{0,40}", message in any::<Vec<u8>>()) {
+            for namespace in Namespace::ALL {
+                let name = format!("{namespace}{path}");
+                let found = RemoteRef { name: name.clone(), oid: String::new(), message: Ok(message.clone()) };
+                prop_assert_eq!(ClaimRow::of(&found).map(|row| row.ref_name), Some(name));
+            }
+            let found = RemoteRef { name: path, oid: String::new(), message: Ok(message) };
+            prop_assert!(ClaimRow::of(&found).is_none_or(|row| found.name.contains(&row.machine)));
+        }
+    }
+}

@@ -160,7 +160,8 @@ async fn fetch(git: &Git, dir: &Path, url: &str, refspecs: &[u8]) -> Result<(), 
     git.run(&args, Some(dir), refspecs).await.map(drop)
 }
 
-type Listed = (Vec<u8>, String);
+/// Name and object id.
+pub(super) type Listed = (Vec<u8>, String);
 
 /// Lists the refs, fetches them by halves and returns those that cannot be fetched.
 async fn search(
@@ -169,12 +170,10 @@ async fn search(
     url: &str,
     prefixes: &[&str],
 ) -> Result<BTreeMap<Vec<u8>, RemoteRef>, GitError> {
-    let mut args =
-        vec!["ls-remote".to_owned(), "--quiet".to_owned(), "--".to_owned(), url.to_owned()];
-    args.extend(prefixes.iter().map(|prefix| format!("{prefix}*")));
-    let listing = git.run(&args, Some(dir), b"").await?;
+    let patterns: Vec<String> = prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
+    let listing = list(git, dir, url, &patterns).await?;
     // Patterns match the tails of names, so that the exact prefix is looked at here.
-    let listed: Vec<Listed> = parse_listing(&listing.stdout)
+    let listed: Vec<Listed> = listing
         .into_iter()
         .filter(|(name, _)| prefixes.iter().any(|prefix| matches_prefix(name, prefix)))
         .collect();
@@ -208,6 +207,20 @@ async fn search(
         }
     }
     Ok(bad)
+}
+
+/// Lists refs of the remote. Patterns match the tails of names: the answer may hold more than was meant.
+pub(super) async fn list(
+    git: &Git,
+    dir: &Path,
+    url: &str,
+    patterns: &[String],
+) -> Result<Vec<Listed>, GitError> {
+    let args: Vec<&str> = ["ls-remote", "--quiet", "--", url]
+        .into_iter()
+        .chain(patterns.iter().map(String::as_str))
+        .collect();
+    Ok(parse_listing(&git.run(&args, Some(dir), b"").await?.stdout))
 }
 
 fn refspec(name: &[u8]) -> Vec<u8> {
@@ -256,4 +269,169 @@ fn read_refs(dir: &Path, prefixes: &[String]) -> Result<Vec<RemoteRef>, git2::Er
         found.push(RemoteRef { name, oid: oid.to_string(), message });
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, net::TcpListener, time::Duration};
+
+    use proptest::prelude::*;
+
+    use super::{
+        super::{
+            GitOptions,
+            testing::{NAMESPACES, World},
+        },
+        *,
+    };
+
+    fn named<'a>(refs: &'a [RemoteRef], name: &str) -> &'a RemoteRef {
+        refs.iter().find(|found| found.name == name).unwrap_or_else(|| panic!("{name}: {refs:?}"))
+    }
+
+    #[tokio::test]
+    async fn exactly_the_namespaces_asked_for_are_read() {
+        let world = World::new();
+        assert_eq!(world.snapshot().await, []);
+        let lane = world.plant("refs/lane-claims/box-a/900", "claim issue=900\n\nmore");
+        world.plant("refs/machine-claims/old", "claim issue=7");
+        world.plant("refs/heartbeats/box-a", "heartbeat issue=7");
+        world.plant("refs/heads/refs/lane-claims/box-a/901", "no");
+        world.plant("refs/lane-claims-not/box-a/1", "no");
+        let refs = world.snapshot().await;
+        let names: Vec<_> = refs.iter().map(|found| found.name.as_str()).collect();
+        assert_eq!(names, ["refs/lane-claims/box-a/900", "refs/machine-claims/old"]);
+        assert_eq!(refs[0].oid, lane);
+        assert_eq!(refs[0].message.as_deref(), Ok(b"claim issue=900\n\nmore".as_slice()));
+    }
+
+    #[tokio::test]
+    async fn one_exact_name_is_read_and_may_be_absent() {
+        let world = World::new();
+        world.plant("refs/claims/issue-70", "claim issue=70");
+        let only = ["refs/claims/issue-7"];
+        let read = || snapshot(&world.git, &world.scratch, &world.url, &only);
+        assert_eq!(read().await.unwrap(), []);
+        let oid = world.plant("refs/claims/issue-7", "claim issue=7");
+        let refs = read().await.unwrap();
+        assert_eq!((refs.len(), &refs[0].oid), (1, &oid));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_claim_commit_is_unreadable_and_named() {
+        let world = World::new();
+        let good = world.plant("refs/lane-claims/box-a/1", "claim issue=1");
+        let tag =
+            format!("object {good}\ntype commit\ntag t\ntagger x <x@x> 1 +0000\n\nclaim issue=2\n");
+        world.plant_raw("refs/lane-claims/box-a/2", ObjectType::Tag, tag.as_bytes());
+        world.plant_raw("refs/lane-claims/box-a/3", ObjectType::Blob, b"claim issue=3");
+        world.plant("refs/lane-claims/box-a/4", &"x".repeat(MESSAGE_MAX + 1));
+        let refs = world.snapshot().await;
+        let messages: Vec<_> = refs.iter().map(|found| found.message.clone()).collect();
+        let expected = [
+            Ok(b"claim issue=1".to_vec()),
+            Err(Unreadable::NotACommit),
+            Err(Unreadable::NotACommit),
+            Err(Unreadable::TooLarge),
+        ];
+        assert_eq!(messages, expected);
+    }
+
+    #[tokio::test]
+    async fn a_poisoned_ref_stands_alone_beside_healthy_ones() {
+        let world = World::new();
+        for issue in 1..=9 {
+            world
+                .plant(&format!("refs/lane-claims/box-a/{issue}"), &format!("claim issue={issue}"));
+        }
+        let bad = world.plant("refs/lane-claims/box-b/5", "claim issue=5 poisoned");
+        world.poison(&bad);
+        let refs = world.snapshot().await;
+        assert_eq!(refs.len(), 10);
+        let poisoned = named(&refs, "refs/lane-claims/box-b/5");
+        assert_eq!(poisoned.oid, bad);
+        assert!(matches!(poisoned.message, Err(Unreadable::NotFetched(_))), "{poisoned:?}");
+        assert_eq!(refs.iter().filter(|found| found.message.is_ok()).count(), 9);
+    }
+
+    #[tokio::test]
+    async fn an_object_that_would_fill_the_disk_stands_alone() {
+        let options = GitOptions { file_limit: 1 << 20, ..GitOptions::default() };
+        let world = World::with(options, &[]);
+        world.plant("refs/lane-claims/box-a/1", "claim issue=1");
+        // Not compressible: a pseudo-random sequence.
+        let mut state = 1_u64;
+        let noise: Vec<u8> = (0..(3 << 20))
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state.to_be_bytes()[0]
+            })
+            .collect();
+        world.plant_raw("refs/lane-claims/box-a/2", ObjectType::Blob, &noise);
+        let refs = world.snapshot().await;
+        assert!(named(&refs, "refs/lane-claims/box-a/1").message.is_ok());
+        let large = named(&refs, "refs/lane-claims/box-a/2");
+        assert!(matches!(large.message, Err(Unreadable::NotFetched(_))), "{large:?}");
+    }
+
+    #[tokio::test]
+    async fn a_remote_that_cannot_be_read_is_never_an_empty_one() {
+        let world = World::new();
+        let read = snapshot(&world.git, &world.scratch, "/nowhere/r.git", NAMESPACES).await;
+        assert_eq!(read.unwrap_err().kind(), GitErrorKind::Unreachable);
+        for bad in ["refs/", "refs", "--all", "refs/a/*", "refs//a/", "HEAD"] {
+            let read = snapshot(&world.git, &world.scratch, &world.url, &[bad]).await;
+            assert_eq!(read.unwrap_err().kind(), GitErrorKind::BadRequest, "{bad}");
+        }
+        world.assert_tidy();
+    }
+
+    #[tokio::test]
+    async fn a_remote_that_never_answers_costs_the_deadline_and_leaves_no_process() {
+        let options = GitOptions { deadline: Duration::from_millis(600), ..GitOptions::default() };
+        let world = World::with(options, &[]);
+        // The kernel accepts the connection; nobody reads it.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("git://{}/r.git", silent.local_addr().unwrap());
+        let start = Instant::now();
+        let read = snapshot(&world.git, &world.scratch, &url, NAMESPACES).await;
+        assert_eq!(read.unwrap_err().kind(), GitErrorKind::Timeout);
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        world.assert_no_process_left();
+        world.assert_tidy();
+    }
+
+    #[tokio::test]
+    async fn a_checkout_named_by_the_environment_is_not_touched() {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let checkout = Repository::init(elsewhere.path()).unwrap();
+        let look = || {
+            let mut seen: Vec<_> = fs::read_dir(checkout.path())
+                .unwrap()
+                .map(|entry| entry.unwrap())
+                .map(|entry| (entry.file_name(), entry.metadata().unwrap().modified().unwrap()))
+                .collect();
+            seen.sort();
+            (seen, fs::read_dir(checkout.path().join("refs")).unwrap().count())
+        };
+        let before = look();
+        let vars = [("GIT_DIR", checkout.path()), ("GIT_WORK_TREE", elsewhere.path())];
+        let world = World::with(GitOptions::default(), &vars);
+        world.plant("refs/lane-claims/box-a/1", "claim issue=1");
+        assert_eq!(world.snapshot().await.len(), 1);
+        let oid = world.scratch.write_commit("x", 1).unwrap();
+        let update = super::super::testing::update("refs/lane-claims/box-a/2", Some(&oid), None);
+        world.push(&[update]).await;
+        assert_eq!(look(), before);
+    }
+
+    proptest! {
+        #[test]
+        fn any_listing_is_read(bytes in any::<Vec<u8>>(), names in proptest::collection::vec("[^\n\t]{1,20}", 0..5)) {
+            prop_assert!(parse_listing(&bytes).len() <= bytes.len());
+            let text: String = names.iter().map(|name| format!("{}\t{name}\n", "a1".repeat(20))).collect();
+            let kept = names.iter().filter(|name| !name.ends_with("^{}")).count();
+            prop_assert_eq!(parse_listing(text.as_bytes()).len(), kept);
+        }
+    }
 }
