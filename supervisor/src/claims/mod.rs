@@ -6,8 +6,8 @@
 //! | a ref's name and message together | [`rows`] |
 //! | the `git` program, bounded | [`git`], [`environment`], [`failure`] |
 //! | commits that carry a message | [`objects`] |
-//! | reading a namespace in one connection | [`snapshot`] |
-//! | writing refs under lease | [`push`] |
+//! | reading a namespace in one connection | [`mod@snapshot`] |
+//! | writing refs under lease | [`mod@push`] |
 //!
 //! Nothing here decides whether a lane is dead: this room reads and writes, `decide` judges.
 
