@@ -215,7 +215,12 @@ impl Courier {
             // Somebody else may have been quicker, which is as good.
             drop(rustls::crypto::ring::default_provider().install_default());
         }
-        let client = Client::builder()
+        let mut builder = Client::builder();
+        if self.root.scheme() == "http" {
+            // Nothing is encrypted and no redirect is followed, so missing CA certificates are no reason to be quiet.
+            builder = builder.tls_certs_only([]);
+        }
+        let client = builder
             .user_agent(concat!("lanewarden/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(self.connect_timeout)
             .timeout(self.total_timeout)

@@ -7,7 +7,7 @@
 //! | what | module |
 //! |---|---|
 //! | the closed set of things that are said, and how loudly | [`notice`] |
-//! | notice to title and text, within the server's limits (pure) | [`render`] |
+//! | notice to title and text, within the server's limits (pure) | [`mod@render`] |
 //! | hostile text made harmless, cut on a character boundary (pure) | [`text`] |
 //! | what repeats within a window (pure) | [`quiet`] |
 //! | the queue on disk: schema and queries | [`spool`] |

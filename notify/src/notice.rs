@@ -1,7 +1,7 @@
 //! The closed set of things that people are told, and how loudly.
 //!
 //! A notice holds plain fields: whoever raises it has judged already. It knows nothing of the words used for it
-//! ([`crate::render`]) nor of how it travels.
+//! ([`mod@crate::render`]) nor of how it travels.
 
 use crate::closed_set::closed_set;
 

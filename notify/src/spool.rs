@@ -147,7 +147,7 @@ pub fn enqueue(conn: &Connection, notice: &Enqueue<'_>) -> Result<bool, SpoolErr
 /// not make a loop.
 ///
 /// Returns how many attempts in a row have not succeeded, this one included: of this notice or of the whole channel,
-/// whichever is more. That is what [`next_attempt`](crate::next_attempt) wants, so that five hundred notices do not
+/// whichever is more. That is what [`next_attempt`] wants, so that five hundred notices do not
 /// each begin with the shortest pause while the server is away.
 ///
 /// # Errors
