@@ -224,6 +224,7 @@ impl Joiner {
         }
         self.apply_limit(&mut kind, &mut kill);
         kill.kind = kind.unwrap_or(OomKind::Unknown);
+        self.deceptive = false;
         let group = self.inherit(&mut kill, usec);
         self.tail = Some(Tail {
             kind: kill.kind,

@@ -48,7 +48,7 @@ fn dropped_lines_name_nobody_else() {
     for sample in samples() {
         let lines = lines(&sample.log);
         for drop in 0..lines.len() {
-            for more in 0..lines.len() {
+            for more in drop..lines.len().min(drop + 6) {
                 let kept: Vec<&[u8]> = lines
                     .iter()
                     .enumerate()
