@@ -1,1 +1,0 @@
-//! The kernel log's grammar of OOM kills.

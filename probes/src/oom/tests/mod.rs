@@ -1,0 +1,4 @@
+mod kinds;
+mod live;
+mod mutants;
+mod samples;
