@@ -121,10 +121,21 @@ fn stubborn(pids: &Path) -> String {
 #[test]
 fn a_kill_leaves_nothing_of_a_detached_tree_that_ignores_term() {
     let home = Home::new();
-    let keeper = Keeper::start(&home);
+    kill_a_stubborn_tree(&home, &Keeper::start(&home));
+}
+
+#[test]
+fn a_kill_leaves_nothing_without_cgroups_either() {
+    let home = Home::new();
+    let keeper = Keeper::start_without_cgroups(&home);
+    assert!(keeper.peer().degraded.iter().any(|loss| loss.contains("no cgroup")));
+    kill_a_stubborn_tree(&home, &keeper);
+}
+
+fn kill_a_stubborn_tree(home: &Home, keeper: &Keeper) {
     let mut peer = keeper.peer();
     let file = home.path().join("pids");
-    let started = peer.spawn(order(&home, "a", &stubborn(&file)));
+    let started = peer.spawn(order(home, "a", &stubborn(&file)));
     let pids = pids_in(&file, 3);
 
     let sent = peer.signal(&started.run, StopSignal::Term);
@@ -145,7 +156,28 @@ fn a_kill_leaves_nothing_of_a_detached_tree_that_ignores_term() {
 #[test]
 fn what_a_worker_leaves_behind_is_ended_and_counted() {
     let home = Home::new();
-    let keeper = Keeper::start(&home);
+    leave_two_behind(&home, &Keeper::start(&home));
+}
+
+#[test]
+fn what_a_worker_leaves_behind_is_found_without_cgroups() {
+    let home = Home::new();
+    let keeper = Keeper::start_without_cgroups(&home);
+    // Another lane's worker and its detached child are not taken for the first one's.
+    let mut peer = keeper.peer();
+    let file = home.path().join("other");
+    let script =
+        format!("(setsid sh -c 'echo $$ >> {}; exec sleep 1000' &); sleep 1000", file.display());
+    let other = peer.spawn(order(&home, "b", &script));
+    let child = pids_in(&file, 1)[0];
+    leave_two_behind(&home, &keeper);
+    assert!(is_alive(other.pid) && is_alive(child));
+    peer.signal(&other.run, StopSignal::Kill);
+    peer.ended(&other.run);
+    assert!(!is_alive(child));
+}
+
+fn leave_two_behind(home: &Home, keeper: &Keeper) {
     let mut peer = keeper.peer();
     let file = home.path().join("pids");
     let script = format!(
@@ -154,7 +186,7 @@ fn what_a_worker_leaves_behind_is_ended_and_counted() {
         file.display()
     );
     fs::write(&file, "").unwrap();
-    let started = peer.spawn(order(&home, "a", &script));
+    let started = peer.spawn(order(home, "a", &script));
     let ended = peer.ended(&started.run);
     assert_eq!(ending(ended.wait_status), Some(Ending::Exited { code: 3 }));
     assert_eq!((ended.leftovers, ended.survivors), (2, vec![]));
@@ -319,11 +351,18 @@ fn a_keeper_that_is_told_to_end_leaves_its_workers_alone() {
 
     // And the directory is free for the next one.
     let next = Keeper::start(&home);
-    assert_eq!(next.peer().runs(), (vec![], vec![]));
+    let mut peer = next.peer();
+    assert_eq!(peer.runs(), (vec![], vec![]));
+    let unknown = Request::Signal { run: started.run.clone(), how: StopSignal::Kill };
+    assert!(matches!(peer.ask(unknown), Answer::Refused { .. }), "not ours: cannot tell");
     let pid = rustix::process::Pid::from_raw(started.pid.cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    // The group of a run that an earlier keeper started goes when the run is forgotten, once it is empty.
     if let Some(cgroup) = started.cgroup {
-        keeper_support::remove_cgroup(&cgroup);
+        until("the earlier keeper's cgroup to go", || {
+            assert_eq!(peer.ask(Request::Forget { run: started.run.clone() }), Answer::Forgotten);
+            if keeper_support::cgroup_exists(&cgroup) { Err(cgroup.clone()) } else { Ok(()) }
+        });
     }
 }
 

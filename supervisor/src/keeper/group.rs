@@ -3,17 +3,14 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use super::{
-    cgroup::{Parents, procs},
+    cgroup::{Parents, below, leaf_suffix, procs, remove_tree},
     hierarchy::Place,
     protocol::{Limits, SpawnOrder},
 };
-
-/// How deep nested groups are followed: deeper ones are made only to confuse.
-const DEPTH: usize = 32;
 
 /// The groups of one run, one for each hierarchy.
 #[derive(Debug, Default)]
@@ -23,13 +20,13 @@ pub(super) struct Group {
     pids: Option<Place>,
     /// Whether the v2 group has the memory controller.
     unified_memory: bool,
+    entered: bool,
 }
 
 impl Group {
     /// Makes and limits the groups; the second value says what could not be enforced.
     pub(super) fn make(parents: &Parents, order: &SpawnOrder) -> (Self, Vec<String>) {
-        let short: String = order.run.as_str().chars().take(8).collect();
-        let name = format!("{}.{short}", order.lane);
+        let name = format!("{}{}", order.lane, leaf_suffix(&order.run));
         let mut degraded = Vec::new();
         let mut make = |parent: Option<&Place>| {
             let place = parent?.below(&name);
@@ -54,6 +51,7 @@ impl Group {
             memory: make(parents.memory.as_ref()),
             pids: make(parents.pids.as_ref().filter(|_| wants_pids)),
             unified_memory: parents.has("memory"),
+            entered: false,
         };
         for (what, wanted, files) in group.limits(&order.limits, parents) {
             if let Some(value) = wanted
@@ -85,9 +83,14 @@ impl Group {
         (doors, degraded)
     }
 
-    /// Whether membership can be read at all.
-    pub(super) fn is_there(&self) -> bool {
-        self.membership().is_some()
+    /// Says whether the worker is in every group: if not, an empty group proves nothing.
+    pub(super) fn set_entered(&mut self, entered: bool) {
+        self.entered = entered;
+    }
+
+    /// Whether the group holds the tree together: who is not in it is not of the tree.
+    pub(super) fn holds_the_tree(&self) -> bool {
+        self.entered && self.membership().is_some()
     }
 
     /// The pids in the group and in the groups below it.
@@ -121,13 +124,8 @@ impl Group {
     pub(super) fn remove(&self) -> bool {
         let mut gone = true;
         for place in self.places() {
-            for dir in below(&place.dir).iter().rev() {
-                match fs::remove_dir(dir) {
-                    Ok(()) => {}
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(_) => gone = false,
-                }
-            }
+            // Each is tried, whatever became of the others.
+            gone &= remove_tree(&place.dir);
         }
         gone
     }
@@ -201,27 +199,6 @@ fn set(files: &[PathBuf], value: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The directory and all below it, parents first.
-fn below(dir: &Path) -> Vec<PathBuf> {
-    let mut found = vec![dir.to_owned()];
-    let mut level = vec![dir.to_owned()];
-    for _ in 0..DEPTH {
-        level = level
-            .iter()
-            .filter_map(|dir| fs::read_dir(dir).ok())
-            .flatten()
-            .filter_map(Result::ok)
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .map(|entry| entry.path())
-            .collect();
-        if level.is_empty() {
-            break;
-        }
-        found.extend(level.iter().cloned());
-    }
-    found
-}
-
 /// The number beside a key, in a file of `key number` lines.
 fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| {
@@ -243,11 +220,53 @@ mod tests {
         assert_eq!(keyed("oom_kill_disable 0\n", "oom_kill"), None);
     }
 
+    fn order(limits: Limits) -> SpawnOrder {
+        SpawnOrder {
+            run: crate::ids::RunId::from_bytes([0xab; 16]),
+            lane: crate::ids::LaneId::new("lane-1").unwrap(),
+            argv: vec![],
+            dir: "/".into(),
+            env: std::collections::BTreeMap::new(),
+            log: "/log".into(),
+            marker_dir: "/marker".into(),
+            limits,
+            oom_score_adj: 0,
+        }
+    }
+
+    const LIMITS: Limits = Limits {
+        memory_max: Some(4096),
+        memory_high: Some(2048),
+        pids_max: Some(7),
+        cpu_weight: Some(50),
+    };
+
     #[test]
-    fn groups_are_walked_from_the_top() {
+    fn a_v2_group_gets_every_limit_and_shares_its_fate() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        assert_eq!(below(dir.path()).last(), Some(&dir.path().join("a/b")));
-        assert_eq!(below(dir.path()).len(), 3);
+        let mut parents = Parents::default();
+        parents.unified = Some(Place { dir: dir.path().into(), name: "/lanes".into() });
+        parents.controllers = ["memory", "pids", "cpu"].map(str::to_owned).into();
+        let (group, degraded) = Group::make(&parents, &order(LIMITS));
+        assert_eq!(degraded, Vec::<String>::new());
+        assert_eq!(group.kernel_name().unwrap(), "/lanes/lane-1.abababab");
+        let read =
+            |file| fs::read_to_string(dir.path().join("lane-1.abababab").join(file)).unwrap();
+        assert_eq!((read("memory.max"), read("memory.high")), ("4096".into(), "2048".into()));
+        assert_eq!((read("pids.max"), read("cpu.weight")), ("7".into(), "50".into()));
+        assert_eq!(read("memory.oom.group"), "1");
+    }
+
+    #[test]
+    fn a_v1_group_says_what_it_cannot() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut parents = Parents::default();
+        parents.memory = Some(Place { dir: dir.path().into(), name: "/jobs".into() });
+        let (group, degraded) = Group::make(&parents, &order(LIMITS));
+        let lost: Vec<&str> = degraded.iter().filter_map(|text| text.split(' ').next()).collect();
+        assert_eq!(lost, ["memory_high", "pids_max", "cpu_weight"]);
+        let limit = dir.path().join("lane-1.abababab/memory.limit_in_bytes");
+        assert_eq!(fs::read_to_string(limit).unwrap(), "4096");
+        assert_eq!(group.oom_kills(), None, "no counter is not zero kills");
     }
 }

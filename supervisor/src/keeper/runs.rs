@@ -81,8 +81,10 @@ pub(super) enum SignalOutcome {
 /// The answer to an order to forget.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ForgetOutcome {
-    /// It is forgotten, or was never known.
+    /// It is forgotten.
     Forgotten,
+    /// It was never known, or was forgotten before.
+    Unknown,
     /// It has not ended.
     Lives,
 }
@@ -164,7 +166,7 @@ impl Runs {
     /// Forgets an ended run and removes its cgroup.
     pub(super) fn forget(&mut self, id: &RunId) -> ForgetOutcome {
         match self.table.get(id) {
-            None => return ForgetOutcome::Forgotten,
+            None => return ForgetOutcome::Unknown,
             Some(run) if run.ended.is_none() => return ForgetOutcome::Lives,
             Some(_) => {}
         }
@@ -274,7 +276,7 @@ impl Runs {
                 children.iter().filter(|pid| !leaders.contains(pid)).all(|pid| !alive(pid))
             }
             // The group is proof enough; without one there is no quick answer.
-            None => run.group.is_there(),
+            None => run.group.holds_the_tree(),
         }
     }
 
@@ -291,7 +293,7 @@ impl Runs {
         let members = self.look(id, snapshot.get_or_insert_with(Snapshot::take));
         let run = self.table.get_mut(id)?;
         let sweep = run.sweep.as_mut()?;
-        sweep.quiet = if members.is_empty() { sweep.quiet + 1 } else { 0 };
+        sweep.quiet = if members.is_empty() { sweep.quiet.saturating_add(1) } else { 0 };
         let stuck = now.saturating_sub(sweep.since) >= PATIENCE;
         sweep.next = now + if stuck { AGAIN_STUCK } else { AGAIN };
         let (agreed, leftovers) = (sweep.quiet >= AGREED, sweep.leftovers);
@@ -353,7 +355,7 @@ impl Run {
     }
 
     fn is_loose(&self) -> bool {
-        self.exit.is_none() && !self.group.is_there()
+        self.exit.is_none() && !self.group.holds_the_tree()
     }
 
     /// Signals them, the worker itself first.

@@ -235,6 +235,10 @@ impl Keeper {
             }
             Request::Forget { run } => match self.runs.forget(&run) {
                 ForgetOutcome::Forgotten => Answer::Forgotten,
+                ForgetOutcome::Unknown => {
+                    self.parents.remove_of_earlier_keepers(&run);
+                    Answer::Forgotten
+                }
                 ForgetOutcome::Lives => {
                     let message = format!("the run {run} has not ended: stop it first");
                     Answer::Refused { message }

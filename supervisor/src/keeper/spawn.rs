@@ -76,7 +76,12 @@ pub(super) fn spawn(birth: Birth) -> Result<Born, (Reached, io::Error)> {
     let (reader, writer) =
         pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|error| early(error.into()))?;
     let stderr = birth.log.try_clone().map_err(early)?;
-    let child = Child::new(&birth, writer);
+    let child = Child {
+        doors: birth.doors,
+        trace: writer,
+        oom_score_adj: birth.oom_score_adj.to_string().into_bytes(),
+        user: birth.user,
+    };
 
     #[expect(
         clippy::disallowed_methods,
@@ -119,28 +124,13 @@ pub(super) fn spawn(birth: Birth) -> Result<Born, (Reached, io::Error)> {
 
 /// What the child does between fork and exec; made before the fork, so that it need not allocate.
 struct Child {
-    doors: Vec<OwnedFd>,
+    doors: Vec<File>,
     trace: OwnedFd,
     oom_score_adj: Vec<u8>,
     user: Option<Account>,
 }
 
 impl Child {
-    fn new(birth: &Birth, trace: OwnedFd) -> Self {
-        Self {
-            // A door that cannot be duplicated is one that is not entered, and the trace says so.
-            doors: birth
-                .doors
-                .iter()
-                .filter_map(|door| door.try_clone().ok())
-                .map(OwnedFd::from)
-                .collect(),
-            trace,
-            oom_score_adj: birth.oom_score_adj.to_string().into_bytes(),
-            user: birth.user.clone(),
-        }
-    }
-
     fn enter(&self) -> io::Result<()> {
         for door in &self.doors {
             // "0" is the writer itself.

@@ -58,8 +58,9 @@ pub(super) fn start(
     let path = order.env.get("PATH").map(String::as_str);
     let program = prepare::program(name, &order.dir, path)?;
 
-    let (group, mut degraded) = Group::make(parents, order);
+    let (mut group, mut degraded) = Group::make(parents, order);
     let (doors, closed) = group.doors();
+    let all_open = closed.is_empty();
     degraded.extend(closed);
     let oom_kills = group.oom_kills();
     let birth = Birth {
@@ -87,6 +88,7 @@ pub(super) fn start(
     if !born.in_groups {
         degraded.push("the worker could not enter its cgroup: its limits are off".to_owned());
     }
+    group.set_entered(born.in_groups && all_open);
     let score = process::number(born.pid, "oom_score_adj");
     if score.is_some_and(|score| score != i64::from(order.oom_score_adj)) {
         degraded.push(format!("oom_score_adj {} could not be set", order.oom_score_adj));

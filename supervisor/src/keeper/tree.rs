@@ -69,7 +69,13 @@ impl Snapshot {
         // Who was taken out of our descent by another subreaper of the tree is still below it.
         roots.extend(descended.iter().copied().filter(|&pid| self.is_marked(pid, known)));
 
-        let stop: BTreeSet<u32> = known.others.iter().map(|other| other.pid).collect();
+        // A worker that is dead may have left its pid to somebody else: compare both halves.
+        let stop: BTreeSet<u32> = known
+            .others
+            .iter()
+            .filter(|other| self.is_exactly(other))
+            .map(|other| other.pid)
+            .collect();
         let mut found = BTreeSet::new();
         for root in roots {
             found.insert(root);
@@ -102,11 +108,19 @@ impl Snapshot {
         !known.others.iter().any(|other| other.start_ticks <= stat.start_ticks)
     }
 
+    fn is_exactly(&self, member: &Member) -> bool {
+        self.processes.get(&member.pid).is_some_and(|stat| stat.start_ticks == member.start_ticks)
+    }
+
     fn is_marked(&self, pid: u32, known: &Known<'_>) -> bool {
         let Some(stat) = self.processes.get(&pid) else { return false };
         let member = Member { pid, start_ticks: stat.start_ticks };
-        let in_session =
-            stat.session == known.leader.pid && stat.start_ticks >= known.leader.start_ticks;
+        // A session ends with its last member, and its number may be used anew: then another process has that pid.
+        let session_is_ours =
+            !self.processes.contains_key(&known.leader.pid) || self.is_exactly(&known.leader);
+        let in_session = session_is_ours
+            && stat.session == known.leader.pid
+            && stat.start_ticks >= known.leader.start_ticks;
         !known.others.contains(&member) && (in_session || known.recorded.contains(&member))
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn become_keeper() {
         peers: list("TEST_PEERS"),
         allow_root: allow_users.contains(&0),
         allow_users,
-        cgroup_base: None,
+        cgroup_base: env::var("TEST_CGROUP").ok(),
     })
     .unwrap();
 }
@@ -72,6 +72,7 @@ impl Home {
 pub(crate) struct Keeper {
     child: Child,
     socket: PathBuf,
+    tidies: bool,
 }
 
 impl Keeper {
@@ -80,7 +81,18 @@ impl Keeper {
         Self::start_for(home, &[own], &[own])
     }
 
+    /// A keeper that can make no cgroup.
+    pub(crate) fn start_without_cgroups(home: &Home) -> Self {
+        let own = rustix::process::geteuid().as_raw();
+        // Longer than any file name may be.
+        Self::start_with(home, &[own], &[own], Some(&"x".repeat(300)))
+    }
+
     pub(crate) fn start_for(home: &Home, peers: &[u32], allow: &[u32]) -> Self {
+        Self::start_with(home, peers, allow, None)
+    }
+
+    fn start_with(home: &Home, peers: &[u32], allow: &[u32], base: Option<&str>) -> Self {
         let list = |uids: &[u32]| uids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         // One thread only, as in the real program.
         let child = Command::new(env::current_exe().unwrap())
@@ -89,11 +101,13 @@ impl Keeper {
             .env("TEST_PEERS", list(peers))
             .env("TEST_ALLOW", list(allow))
             .env("STRAY", "1")
+            .envs(base.map(|base| ("TEST_CGROUP", base)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let keeper = Self { child, socket: home.runtime_dir().join("keeper.sock") };
+        let tidies = peers.contains(&rustix::process::geteuid().as_raw());
+        let keeper = Self { child, socket: home.runtime_dir().join("keeper.sock"), tidies };
         until("the keeper's socket", || UnixStream::connect(&keeper.socket).map(drop));
         keeper
     }
@@ -125,6 +139,17 @@ impl Keeper {
         self.signal(rustix::process::Signal::TERM);
         self.child.wait().unwrap().success()
     }
+
+    /// Forgets whatever ended, as a warden does, so that no cgroup stays.
+    fn tidy(&self) {
+        let Ok(stream) = UnixStream::connect(&self.socket) else { return };
+        let mut peer = Peer::over(stream);
+        if matches!(peer.ask(Request::Hello { protocol: PROTOCOL }), Answer::Hello { .. }) {
+            for ended in peer.runs().1 {
+                peer.ask(Request::Forget { run: ended.started.run });
+            }
+        }
+    }
 }
 
 impl Drop for Keeper {
@@ -133,6 +158,9 @@ impl Drop for Keeper {
             return;
         }
         if !thread::panicking() {
+            if self.tidies {
+                self.tidy();
+            }
             self.signal(rustix::process::Signal::TERM);
         } else {
             self.child.kill().unwrap();
@@ -152,7 +180,10 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn connect(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket).unwrap();
+        Self::over(UnixStream::connect(socket).unwrap())
+    }
+
+    fn over(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());
@@ -282,11 +313,4 @@ fn cgroup_dirs(cgroup: &str) -> Vec<PathBuf> {
 
 pub(crate) fn cgroup_exists(cgroup: &str) -> bool {
     !cgroup_dirs(cgroup).is_empty()
-}
-
-/// Removes what a keeper that left its worker alone could not remove.
-pub(crate) fn remove_cgroup(cgroup: &str) {
-    for dir in cgroup_dirs(cgroup) {
-        until("the cgroup to be empty", || fs::remove_dir(&dir));
-    }
 }
