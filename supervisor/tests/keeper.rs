@@ -375,8 +375,15 @@ fn a_worker_that_outgrows_its_memory_is_counted() {
         keeper_support::missing("cgroup memory limits", loss);
         return;
     }
+    // Each time anew: the counter of a fresh group starts at zero.
+    for _ in 0..3 {
+        outgrow(&home, &mut peer);
+    }
+}
+
+fn outgrow(home: &Home, peer: &mut Peer) {
     let limit = 48 << 20;
-    let mut hungry = order(&home, "a", "exec tail /dev/zero");
+    let mut hungry = order(home, "a", "exec tail /dev/zero");
     hungry.limits = Limits { memory_max: Some(limit), ..Limits::default() };
     let started = peer.spawn(hungry);
     assert_eq!(started.degraded, Vec::<String>::new());
@@ -415,4 +422,49 @@ fn root_starts_workers_as_the_user_that_is_allowed() {
     assert!(said.starts_with("65534\n"), "{said}");
     assert!(said.contains("0000000000000000"), "{said}");
     assert_eq!(fs::metadata(marker).unwrap().uid(), NOBODY);
+}
+
+#[test]
+fn a_root_keeper_opens_nothing_that_its_peer_could_not() {
+    if !rustix::process::geteuid().is_root() {
+        keeper_support::missing("root", "only a root keeper has rights that its peer lacks");
+        return;
+    }
+    const PEER: u32 = 65534;
+    const WORKER: u32 = 1;
+    let home = Home::new();
+    open_to_all(home.path());
+    let keeper = Keeper::start_for(&home, &[PEER], &[WORKER]);
+    let socket = keeper.socket();
+    let mut peer = keeper_support::as_user(PEER, || Peer::connect(&socket));
+    assert!(matches!(peer.ask(Request::Hello { protocol: PROTOCOL }), Answer::Hello { .. }));
+
+    // The test's directory is root's: the peer cannot make `logs` in it, so neither does the keeper for it.
+    let forbidden = order(&home, "a", "true");
+    match peer.ask(Request::Spawn(Box::new(forbidden))) {
+        Answer::NotSpawned { step, errno, .. } => {
+            assert_eq!((step.as_str(), errno), ("log", Some(13)));
+        }
+        other => panic!("{other:?}"),
+    }
+    for name in ["logs", "markers"] {
+        let dir = home.path().join(name);
+        fs::create_dir(&dir).unwrap();
+        std::os::unix::fs::chown(&dir, Some(PEER), Some(PEER)).unwrap();
+    }
+    let order = order(&home, "a", "id -u");
+    let (log, marker) = (order.log.clone(), order.marker_dir.clone());
+    let started = peer.spawn(order);
+    peer.ended(&started.run);
+    assert_eq!(fs::read_to_string(&log).unwrap(), "1\n");
+    assert_eq!(fs::metadata(&log).unwrap().uid(), PEER);
+    let marker = fs::metadata(&marker).unwrap();
+    // The peer reads the marker by its group.
+    assert_eq!((marker.uid(), marker.gid(), marker.mode() & 0o777), (WORKER, PEER, 0o750));
+    peer.ask(Request::Forget { run: started.run });
+}
+
+fn open_to_all(dir: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -12,15 +12,19 @@ use super::{
     clock,
     group::Group,
     process,
-    protocol::{Ended, Started, StopSignal},
+    protocol::{Ended, MAX_LINE, Started, StopSignal, encode},
     reap::{Dead, Harvest},
     start::Worker,
     tree::{Known, Member, Snapshot, signal},
 };
 use crate::ids::RunId;
 
-/// The most runs that are kept. A warden that forgets none has lost its store.
-pub(super) const MOST_RUNS: usize = 4096;
+/// The most bytes of the list of all runs at which one more is taken. The list is one line, and half a line is left for
+/// what the endings add. A warden that gets here forgets nothing, so it has lost its store.
+const MOST_LISTED: usize = MAX_LINE / 2;
+
+/// The most orders that are remembered for one run; a warden that repeats itself does not fill the table.
+const MOST_SIGNALS: usize = 32;
 
 /// Between two looks while a tree is ended.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -103,8 +107,10 @@ impl Runs {
                 other.started.pid
             ));
         }
-        (self.table.len() >= MOST_RUNS)
-            .then(|| format!("{MOST_RUNS} runs are not forgotten: record and forget their endings"))
+        (encode(&self.list()).len() > MOST_LISTED).then(|| {
+            let count = self.table.len();
+            format!("{count} runs are not forgotten: record and forget their endings")
+        })
     }
 
     /// Takes a worker that was started.
@@ -144,7 +150,7 @@ impl Runs {
         if run.ended.is_some() {
             return SignalOutcome::Sent(0);
         }
-        run.our_signals.push((how, clock::epoch_ms()));
+        run.intend(how);
         let snapshot = Snapshot::take();
         let members = self.look(id, &snapshot);
         let Some(run) = self.table.get_mut(id) else { return SignalOutcome::UnknownRun };
@@ -347,6 +353,14 @@ impl Runs {
 impl Run {
     fn leader(&self) -> Member {
         Member { pid: self.started.pid, start_ticks: self.started.start_ticks }
+    }
+
+    /// Writes an order down. The first ones and the newest are kept, since they explain an ending.
+    fn intend(&mut self, how: StopSignal) {
+        if self.our_signals.len() >= MOST_SIGNALS {
+            self.our_signals.remove(MOST_SIGNALS / 2);
+        }
+        self.our_signals.push((how, clock::epoch_ms()));
     }
 
     /// Whether something of it may live. A run that ended empty can have no late child.

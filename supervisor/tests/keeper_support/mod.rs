@@ -314,3 +314,17 @@ fn cgroup_dirs(cgroup: &str) -> Vec<PathBuf> {
 pub(crate) fn cgroup_exists(cgroup: &str) -> bool {
     !cgroup_dirs(cgroup).is_empty()
 }
+
+/// Does something with the effective user and group of somebody else. The kernel's calls change this thread only.
+pub(crate) fn as_user<T>(id: u32, what: impl FnOnce() -> T) -> T {
+    use rustix::{
+        process::{Gid, Uid},
+        thread::{set_thread_res_gid, set_thread_res_uid},
+    };
+    set_thread_res_gid(None::<Gid>, Some(Gid::from_raw(id)), None::<Gid>).unwrap();
+    set_thread_res_uid(None::<Uid>, Some(Uid::from_raw(id)), None::<Uid>).unwrap();
+    let result = what();
+    set_thread_res_uid(None::<Uid>, Some(Uid::ROOT), None::<Uid>).unwrap();
+    set_thread_res_gid(None::<Gid>, Some(Gid::ROOT), None::<Gid>).unwrap();
+    result
+}
