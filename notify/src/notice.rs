@@ -115,10 +115,10 @@ pub enum Notice {
         lane: String,
         /// Run that the victim belonged to.
         run: String,
-        /// Process id of the victim.
-        victim_pid: u32,
+        /// Process id of the victim; none if only a counter told of it.
+        victim_pid: Option<u32>,
         /// The victim's `comm`, as the kernel printed it.
-        victim_comm: String,
+        victim_comm: Option<String>,
         /// Resident memory of the victim in kB, where the record says it.
         rss_kb: Option<u64>,
         /// The cgroup's memory limit in bytes, where there is one.

@@ -33,8 +33,8 @@ fn sample(kind: Kind, t: &str, n: u32) -> Notice {
         Kind::OomKill => Notice::OomKill {
             lane: t.clone(),
             run: t.clone(),
-            victim_pid: n,
-            victim_comm: t.clone(),
+            victim_pid: Some(n),
+            victim_comm: Some(t.clone()),
             rss_kb: Some(wide),
             limit_bytes: Some(wide),
             cgroup: Some(t.clone()),
@@ -82,8 +82,8 @@ fn plausible() -> Vec<Notice> {
         Notice::OomKill {
             lane: lane(),
             run: "r-7f3a".into(),
-            victim_pid: 4_242,
-            victim_comm: "rustc".into(),
+            victim_pid: Some(4_242),
+            victim_comm: Some("rustc".into()),
             rss_kb: Some(25_165_824),
             limit_bytes: Some(24 << 30),
             cgroup: Some("/lanewarden-lanes.service/lane-1".into()),

@@ -36,10 +36,11 @@ pub(super) fn words(notice: &Notice) -> Words {
             class,
         } => {
             let run = format!("{}, run {}", name(class), name(run));
+            let victim = victim_comm.as_deref().unwrap_or("a process");
             Words {
-                headline: format!("{} killed {}", short(class, 24), short(victim_comm, 32)),
+                headline: format!("{} killed {}", short(class, 24), short(victim, 32)),
                 evidence: memory(*rss_kb, *limit_bytes, cgroup.as_deref()),
-                ..oom_kill(lane, *victim_pid, victim_comm, &run)
+                ..oom_kill(lane, *victim_pid, victim_comm.as_deref(), &run)
             }
         }
         Notice::LaneDead { lane, verdict, detail, pid } => lane_dead(lane, verdict, detail, *pid),
@@ -80,7 +81,10 @@ fn breaker_tripped(
 ) -> Words {
     let lane = name(lane);
     Words {
-        headline: format!("breaker tripped, {failures} failures"),
+        headline: format!(
+            "breaker tripped, {failures} failure{}",
+            if failures == 1 { "" } else { "s" }
+        ),
         fact: format!("Lane {lane} failed {count}; the last run ended {}.", name(last_verdict)),
         evidence: next_try_s.map_or_else(
             || "It is not started again by itself.".to_owned(),
@@ -93,13 +97,12 @@ fn breaker_tripped(
     }
 }
 
-fn oom_kill(lane: &str, pid: u32, comm: &str, run: &str) -> Words {
+fn oom_kill(lane: &str, pid: Option<u32>, comm: Option<&str>, run: &str) -> Words {
     let lane = name(lane);
+    let comm = comm.map(|comm| format!(" ({})", name(comm))).unwrap_or_default();
+    let victim = pid.map_or_else(|| "A process".to_owned(), |pid| format!("Process {pid}{comm}"));
     Words {
-        fact: format!(
-            "Process {pid} ({}) of lane {lane} was killed for memory: {run}.",
-            name(comm)
-        ),
+        fact: format!("{victim} of lane {lane} was killed for memory: {run}."),
         next: format!(
             "`lanewarden oom` for the record; raise limits.memory_max of {lane} or make its work \
              smaller."

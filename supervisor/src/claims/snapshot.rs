@@ -3,6 +3,11 @@
 //! Each snapshot has an empty repository of its own, which is removed afterwards. No checkout, no shared ref and no
 //! `FETCH_HEAD` is touched, and nothing accumulates.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the search for unreadable refs has a deadline of its own"
+)]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},

@@ -190,7 +190,7 @@ pub(super) fn program(name: &str, dir: &Path, path: Option<&str>) -> Result<Path
         None => (
             rustix::io::Errno::NOENT,
             format!(
-                "there is no program {name:?} in PATH={search}: install it, or name it by its path"
+                "there is no program {name:?} in the worker's PATH: install it, or name it by its path ({search})"
             ),
         ),
     };

@@ -1,0 +1,267 @@
+//! The tour: starts the warden, prints what it detects as it happens, and sums up.
+
+use std::{
+    collections::BTreeMap,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use tokio::process::{Child, Command};
+
+use super::{
+    super::{Failure, Outcome, client},
+    place::{LANES, LIMIT, Place},
+    sink::{Page, Sink},
+};
+use crate::{
+    clock::unix_ms,
+    exit_code::{FAILED, OK},
+    output::{self, Tone, toned},
+    sources::control::{Request, Response, socket_path},
+    text::{duration, harmless},
+    verdict::{LaneState, RunVerdict},
+    view::{BoxView, LaneView},
+};
+
+/// How often the daemon is asked.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) async fn tour(place: &Place, limit: Duration) -> Outcome {
+    let failed =
+        |doing: &'static str| move |error| Failure::new(FAILED, format!("{doing}: {error}"));
+    let sink = Sink::default();
+    let address = sink.listen().await.map_err(failed("opening the page sink"))?;
+    let program = crate::own_program().map_err(failed("finding our own program"))?;
+    place.configure(address, &program).map_err(failed("writing the configuration"))?;
+    output::line(&format!(
+        "A box in {}: a bare repository as remote, and four lanes.",
+        place.path().display()
+    ));
+    for (lane, what) in LANES {
+        output::line(&format!("  {lane:9} {what}"));
+    }
+    let log = std::fs::File::create(place.path().join("warden.log"))
+        .map_err(failed("creating the warden's log"))?;
+    let mut warden = Command::new(&program)
+        .arg("--config")
+        .arg(place.config())
+        .args(["run", "--with-workers"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed("starting the warden"))?;
+    let mut tour =
+        Tour { began: Instant::now(), seen: BTreeMap::new(), pages: 0, detected: BTreeMap::new() };
+    let ended = tour.watch(place, &sink, &mut warden, limit).await;
+    if let Ok(Some(view)) = &ended {
+        summary(place, view).await;
+    }
+    stop(&mut warden).await;
+    for page in sink.after(tour.pages) {
+        tour.page(&page);
+    }
+    match ended {
+        Ok(Some(_)) => {
+            farewell(place);
+            Ok(OK)
+        }
+        Ok(None) => Err(Failure::new(
+            FAILED,
+            format!("the warden did not get ready within {} s", limit.as_secs()),
+        )),
+        Err(status) => {
+            let log = std::fs::read_to_string(place.path().join("warden.log")).unwrap_or_default();
+            output::note(&harmless_lines(&log));
+            Err(Failure::new(FAILED, format!("the warden ended early: {status}")))
+        }
+    }
+}
+
+struct Tour {
+    began: Instant,
+    /// Newest run and state of each lane, as printed.
+    seen: BTreeMap<String, (Option<String>, LaneState)>,
+    pages: usize,
+    detected: BTreeMap<String, i64>,
+}
+
+impl Tour {
+    /// Prints until every lane has shown what it is there to show, or the time is up.
+    async fn watch(
+        &mut self,
+        place: &Place,
+        sink: &Sink,
+        warden: &mut Child,
+        limit: Duration,
+    ) -> Result<Option<BoxView>, std::process::ExitStatus> {
+        let mut newest = None;
+        while self.began.elapsed() < limit {
+            if let Ok(Some(status)) = warden.try_wait() {
+                return Err(status);
+            }
+            if let Some(view) = ask(place).await {
+                for lane in &view.lanes {
+                    self.lane(lane);
+                }
+                let shown = view.lanes.iter().all(shown);
+                newest = Some(view);
+                if shown && self.began.elapsed() > Duration::from_secs(1) {
+                    // The last page is on its way.
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    self.take_pages(sink);
+                    return Ok(newest);
+                }
+            }
+            self.take_pages(sink);
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(newest)
+    }
+
+    fn take_pages(&mut self, sink: &Sink) {
+        for page in sink.after(self.pages) {
+            self.pages += 1;
+            self.page(&page);
+        }
+    }
+
+    fn line(&self, lane: &str, what: &str, tone: Tone) {
+        let at = self.began.elapsed().as_secs_f64();
+        output::line(&format!("{at:6.2}s  {lane:9} {}", toned(&harmless(what), tone)));
+    }
+
+    fn page(&self, page: &Page) {
+        let lane =
+            LANES.iter().find(|(lane, _)| page.title.contains(lane)).map_or("", |(lane, _)| lane);
+        let after = self.detected.get(lane).map_or_else(String::new, |ended| {
+            format!(" ({} ms after the end)", page.at_ms.saturating_sub(*ended).max(0))
+        });
+        self.line(lane, &format!("page: {}{after}", page.title), Tone::Warn);
+        self.line(lane, &format!("      {}", page.first_line), Tone::Dim);
+    }
+
+    fn lane(&mut self, lane: &LaneView) {
+        let newest = lane.last.as_ref().map(|last| last.run.clone());
+        let before = self.seen.insert(lane.id.clone(), (newest.clone(), lane.state));
+        let (run_before, state_before) =
+            before.map_or((None, None), |(run, state)| (run, Some(state)));
+        if newest != run_before
+            && let Some(last) = &lane.last
+        {
+            let lived = duration(last.duration_s);
+            let how = last.end.map_or_else(String::new, |end| format!(" ({end})"));
+            let tone = if last.verdict.is_failure() { Tone::Bad } else { Tone::Good };
+            let after = last.judged_after_ms;
+            self.line(
+                &lane.id,
+                &format!(
+                    "{}{how} after {lived}: {}; judged {after} ms after the end",
+                    last.verdict, last.reason
+                ),
+                tone,
+            );
+            self.detected.insert(lane.id.clone(), last.ended_at_ms);
+        }
+        if Some(lane.state) != state_before && lane.state != LaneState::Starting {
+            let pid = lane.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+            self.line(&lane.id, &format!("{}{pid}", lane.state), Tone::Plain);
+            for sentence in &lane.degraded {
+                self.line(&lane.id, &format!("on this host: {sentence}"), Tone::Dim);
+            }
+        }
+    }
+}
+
+/// Whether a lane has shown what it is there to show.
+fn shown(lane: &LaneView) -> bool {
+    match lane.id.as_str() {
+        "finishes" => lane.last.as_ref().is_some_and(|last| last.verdict == RunVerdict::NoWork),
+        _ => matches!(lane.state, LaneState::Tripped),
+    }
+}
+
+async fn ask(place: &Place) -> Option<BoxView> {
+    let socket = socket_path(&place.path().join("run"));
+    let answer = tokio::task::spawn_blocking(move || {
+        client::ask(&socket, &Request::Status, Duration::from_secs(2))
+    });
+    match answer.await.ok()?.ok()? {
+        Response::Status(view) => Some(*view),
+        Response::Done(_) | Response::Refused(_) => None,
+    }
+}
+
+async fn summary(place: &Place, view: &BoxView) {
+    output::line("");
+    let rows: Vec<_> = view
+        .lanes
+        .iter()
+        .map(|lane| {
+            let last = lane.last.as_ref();
+            let verdict = last.map_or_else(|| "-".to_owned(), |last| last.verdict.to_string());
+            let good = last.is_some_and(|last| !last.verdict.is_failure());
+            vec![
+                (lane.id.clone(), Tone::Plain),
+                (lane.state.to_string(), Tone::Plain),
+                (verdict, if good { Tone::Good } else { Tone::Bad }),
+                (last.map_or_else(String::new, |last| last.reason.clone()), Tone::Plain),
+                (
+                    lane.claim.as_ref().map_or_else(|| "-".to_owned(), |claim| claim.name.clone()),
+                    Tone::Dim,
+                ),
+            ]
+        })
+        .collect();
+    output::table(&["LANE", "STATE", "VERDICT", "WHY", "CLAIM ON THE REMOTE"], &rows);
+    let oom = view
+        .lanes
+        .iter()
+        .any(|lane| lane.last.as_ref().is_some_and(|last| last.verdict == RunVerdict::OomKilled));
+    if !oom {
+        output::line(&format!(
+            "No OOM kill was shown: this host does not let us set a memory limit of {LIMIT} (no writable cgroup with the memory controller)."
+        ));
+    }
+    let address = std::fs::read_to_string(place.path().join("run").join("http-address"));
+    if let Ok(address) = address {
+        output::line(&format!(
+            "Metrics and status page while it ran: http://{}/metrics and /",
+            address.trim()
+        ));
+    }
+    let now = unix_ms();
+    tracing::debug!(now, "summed up");
+}
+
+/// Ends the warden as an operator would, and waits until nothing is left.
+async fn stop(warden: &mut Child) {
+    let Some(pid) = warden.id().and_then(|pid| i32::try_from(pid).ok()) else { return };
+    if let Some(pid) = rustix::process::Pid::from_raw(pid)
+        && let Err(error) = rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+    {
+        output::error(&format!("ending the warden: {error}"));
+    }
+    let ended = tokio::time::timeout(Duration::from_secs(20), warden.wait()).await;
+    if ended.is_err() {
+        output::error("the warden did not end within 20 s and is killed");
+        drop(warden.kill().await);
+    }
+}
+
+fn farewell(place: &Place) {
+    output::line("What to try next:");
+    output::line("  lanewarden demo --keep            the same, with everything left for a look");
+    output::line(&format!(
+        "  lanewarden --config {} check   validate a configuration (this one lives as long as the demo)",
+        place.config().display()
+    ));
+    output::line(
+        "  lanewarden --help                 all commands; README.md has a first real configuration",
+    );
+}
+
+fn harmless_lines(text: &str) -> String {
+    text.lines().map(harmless).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,194 @@
+//! The first event: adopt what lives, judge what ended, and go on where the last daemon left off.
+
+use lanewarden_notify::Notice;
+use lanewarden_probes::liveness::Judged;
+
+use super::{Dispatcher, turn::Turn};
+use crate::{
+    clock::Now,
+    config::Mode,
+    decide::{marker::MarkerReading, restart::History},
+    effect::{Effect, Telling},
+    event::Beginning,
+    ids::LaneId,
+    keeper::protocol::Started,
+    lane::{Run, Spent, Step},
+    observe::Observation,
+    store::rows::{LaneRow, OpenRun},
+    verdict::LaneState,
+};
+
+impl Dispatcher {
+    pub(super) fn on_began(&mut self, beginning: Beginning, now: Now, turn: &mut Turn) {
+        self.began = true;
+        for row in beginning.lanes {
+            self.remember(row, beginning.same_boot);
+        }
+        let (living, ended) = (beginning.living.len(), beginning.ended.len());
+        for started in beginning.living {
+            self.adopt(started, true, now, turn);
+        }
+        for end in beginning.ended {
+            let started = end.ended.started.clone();
+            if self.lanes.contains_key(&started.lane) {
+                self.set_run(&started, true, now);
+            }
+            self.on_ended(end, now, turn);
+        }
+        let mut lost = Vec::new();
+        for (open, judged) in beginning.open {
+            self.settle(&open, judged.as_ref(), now, turn, &mut lost);
+        }
+        let count = lost.len();
+        if !lost.is_empty() {
+            turn.tell(Telling {
+                id: format!("back-{}", now.unix_ms),
+                notice: Notice::BackWithLanesLost {
+                    lanes: lost,
+                    adopted: u32::try_from(living).unwrap_or(u32::MAX),
+                },
+            });
+        }
+        turn.observe(Observation::Adopted { living, ended, lost: count });
+        self.first_starts(now, turn);
+    }
+
+    fn remember(&mut self, row: LaneRow, same_boot: bool) {
+        let Some(lane) = self.lanes.get_mut(&row.lane) else { return };
+        lane.down = row.down;
+        lane.issue = row.issue;
+        lane.spent = Spent { runs: row.runs, issues: row.issues, since_ms: row.counting_since_ms };
+        if same_boot {
+            // Moments of another boot's clock mean nothing here.
+            lane.history = History { failures: row.failures_boot_ms, streak: row.streak };
+            lane.next_start = row.next_start_boot_ms;
+        }
+        let stays =
+            matches!(row.state, LaneState::Parked | LaneState::Tripped | LaneState::Exhausted);
+        if stays && lane.config.mode == Mode::Manage {
+            lane.state = row.state;
+            lane.reason = row.reason;
+            lane.since_ms = row.since_ms;
+        }
+    }
+
+    fn set_run(&mut self, started: &Started, kept: bool, now: Now) {
+        let Some(lane) = self.lanes.get_mut(&started.lane) else { return };
+        let lived = u64::try_from(now.unix_ms - started.started_at_ms).unwrap_or(0);
+        lane.run = Some(Run {
+            id: started.run.clone(),
+            started: Some(started.clone()),
+            began: Now {
+                boot_ms: now.boot_ms.saturating_sub(lived),
+                unix_ms: started.started_at_ms,
+            },
+            kept,
+            stopping: None,
+            ended: None,
+            kills: Vec::new(),
+        });
+        lane.next_start = None;
+        // Not a transition: this is where the last daemon left it.
+        lane.state = LaneState::Running;
+        lane.reason = None;
+    }
+
+    /// Takes over a living worker. It is never started again, signalled or judged on the way.
+    fn adopt(&mut self, started: Started, kept: bool, now: Now, turn: &mut Turn) {
+        let id = started.lane.clone();
+        if !self.lanes.contains_key(&id) {
+            return turn.stranger(&started);
+        }
+        self.set_run(&started, kept, now);
+        turn.then(Effect::Watch {
+            run: started.run,
+            pid: started.pid,
+            start_ticks: started.start_ticks,
+        });
+        self.move_to(&id, LaneState::Running, None, now, turn);
+    }
+
+    /// A run that the store believes to be under way and of which no keeper knows.
+    fn settle(
+        &mut self,
+        open: &OpenRun,
+        judged: Option<&Judged>,
+        now: Now,
+        turn: &mut Turn,
+        lost: &mut Vec<(String, String)>,
+    ) {
+        let id = open.lane.clone();
+        let known = self.lanes.get(&id).is_none_or(|lane| {
+            lane.run.as_ref().is_some_and(|run| run.id == open.run)
+                || lane.last.as_ref().is_some_and(|last| last.run == open.run.as_str())
+        });
+        if known {
+            return;
+        }
+        let alive = judged.is_some_and(|judged| !judged.verdict.is_dead());
+        let started = Started {
+            run: open.run.clone(),
+            lane: id.clone(),
+            pid: open.worker.as_ref().map_or(0, |worker| worker.pid),
+            start_ticks: open.worker.as_ref().map_or(0, |worker| worker.start_ticks),
+            started_at_ms: open.started_at_ms,
+            cgroup: open.worker.as_ref().and_then(|worker| worker.cgroup.clone()),
+            degraded: vec!["its keeper is gone: its exit status may stay unknown".to_owned()],
+        };
+        match judged {
+            // Alive by identity: ours, without a parent. It is watched by pidfd.
+            Some(judged) if alive && !judged.verdict.is_unknown() => {
+                self.adopt(started, false, now, turn);
+            }
+            // Cannot tell: nothing is started beside it.
+            Some(judged) if alive => {
+                let why = format!("its last worker (pid {}): {}", started.pid, judged.reason);
+                self.occupied(&id, why, now, turn);
+            }
+            Some(_) | None => {
+                let verdict = judged.map_or("never confirmed", |judged| judged.verdict.as_str());
+                lost.push((id.to_string(), verdict.to_owned()));
+                self.set_run(&started, false, now);
+                self.finish_unknown(&id, None, &MarkerReading::Absent, now, turn);
+            }
+        }
+    }
+
+    /// Every managed lane that is free and wanted is due now, or when it was.
+    fn first_starts(&mut self, now: Now, turn: &mut Turn) {
+        let ids: Vec<LaneId> = self.lanes.keys().cloned().collect();
+        for id in ids {
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            let free = lane.run.is_none() && lane.step == Step::Idle;
+            if !free || lane.config.mode == Mode::Observe {
+                continue;
+            }
+            match lane.state {
+                LaneState::Stopped if lane.down => {
+                    self.move_to(
+                        &id,
+                        LaneState::Stopped,
+                        Some("stopped on order".to_owned()),
+                        now,
+                        turn,
+                    );
+                }
+                LaneState::Stopped => {
+                    lane.next_start.get_or_insert(now.boot_ms);
+                }
+                LaneState::Parked | LaneState::Tripped | LaneState::Exhausted => {
+                    let (state, reason) = (lane.state, lane.reason.clone());
+                    self.move_to(&id, state, reason, now, turn);
+                }
+                LaneState::Starting
+                | LaneState::Running
+                | LaneState::Stopping
+                | LaneState::Cooling
+                | LaneState::Held
+                | LaneState::Occupied
+                | LaneState::Observed
+                | LaneState::Vacant => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! The end of a run: gather, judge, record, tell, and decide what comes next.
+
+use lanewarden_notify::Notice;
+use lanewarden_probes::{
+    ending::{Ending, Usage},
+    oom::OomKill,
+};
+
+use super::{Dispatcher, turn::Turn};
+use crate::{
+    clock::Now,
+    decide::{
+        exit::{EndFacts, JudgedEnd, KnownEnd, StopCause, judge},
+        marker::{self, MarkerFinding, MarkerReading},
+        restart::{self, Next},
+    },
+    effect::{Effect, Telling},
+    event::EndedRun,
+    ids::{LaneId, RunId},
+    keeper::protocol::{Ended, StopSignal},
+    lane::{self, Step},
+    observe::Observation,
+    store::rows::{EndedRow, Write},
+    verdict::{LaneState, RunVerdict, SigkillEnd},
+};
+
+/// What is known of an end, whoever told it.
+#[derive(Debug)]
+struct Finish {
+    end: KnownEnd,
+    marker: MarkerFinding,
+    our_kill: bool,
+    counted: Option<u64>,
+    started_at_ms: i64,
+    ended_at_ms: i64,
+    usage: Usage,
+    peak_memory_bytes: Option<u64>,
+    leftovers: u32,
+    survivors: Vec<u32>,
+    /// Shown instead of the judgement's own sentence.
+    said: Option<String>,
+}
+
+/// Whether we killed the tree ourselves.
+pub(super) fn our_kill(ended: &Ended) -> bool {
+    ended.our_signals.iter().any(|(how, _)| *how == StopSignal::Kill)
+}
+
+/// OOM kills in the run's cgroup during the run.
+pub(super) fn counted(ended: &Ended) -> Option<u64> {
+    ended.oom_kills.map(|(before, after)| after.saturating_sub(before))
+}
+
+/// A victim for people: name, pid and size.
+pub(super) fn victim(kill: &OomKill) -> String {
+    let name = kill.comm.as_deref().unwrap_or("?").escape_default();
+    let pid = kill.pid;
+    let size = resident_kb(kill).map_or_else(String::new, |kb| format!(", {kb} kB resident"));
+    format!("{name} (pid {pid}{size})")
+}
+
+fn resident_kb(kill: &OomKill) -> Option<u64> {
+    let parts = [kill.anon_rss_kb, kill.file_rss_kb, kill.shmem_rss_kb];
+    let known: Vec<u64> = parts.into_iter().flatten().collect();
+    (!known.is_empty()).then(|| known.iter().sum())
+}
+
+/// The page for an OOM kill; one a run, whoever sees it first.
+pub(super) fn oom_page(
+    lane: &LaneId,
+    run: &RunId,
+    kill: Option<&OomKill>,
+    limit: Option<u64>,
+    class: SigkillEnd,
+) -> Telling {
+    Telling {
+        id: format!("oom-{run}"),
+        notice: Notice::OomKill {
+            lane: lane.to_string(),
+            run: run.to_string(),
+            victim_pid: kill.map(|kill| kill.pid),
+            victim_comm: kill.and_then(|kill| kill.comm.clone()),
+            rss_kb: kill.and_then(resident_kb),
+            limit_bytes: limit,
+            cgroup: kill.and_then(|kill| kill.task_memcg.clone()),
+            class: class.to_string(),
+        },
+    }
+}
+
+impl Dispatcher {
+    /// A run that its keeper saw end.
+    pub(super) fn finish_kept(&mut self, id: &LaneId, seen: &EndedRun, now: Now, turn: &mut Turn) {
+        let ended = &seen.ended;
+        let end =
+            Ending::from_wait_status(ended.wait_status).map_or(KnownEnd::Unknown, KnownEnd::Known);
+        let finish = Finish {
+            end,
+            marker: marker::find(&seen.marker, &ended.started.run),
+            our_kill: our_kill(ended),
+            counted: counted(ended),
+            started_at_ms: ended.started.started_at_ms,
+            ended_at_ms: ended.ended_at_ms,
+            usage: ended.usage,
+            peak_memory_bytes: ended.peak_memory_bytes,
+            leftovers: ended.leftovers,
+            survivors: ended.survivors.clone(),
+            said: None,
+        };
+        self.finish(id, &finish, now, turn);
+    }
+
+    /// A run whose parent is gone; the kernel may still have told its wait status.
+    pub(super) fn finish_unknown(
+        &mut self,
+        id: &LaneId,
+        wait_status: Option<i32>,
+        reading: &MarkerReading,
+        now: Now,
+        turn: &mut Turn,
+    ) {
+        let Some(run) = self.lanes.get(id).and_then(|lane| lane.run.as_ref()) else { return };
+        let finish = Finish {
+            end: wait_status
+                .and_then(Ending::from_wait_status)
+                .map_or(KnownEnd::Unknown, KnownEnd::Known),
+            marker: marker::find(reading, &run.id),
+            our_kill: run.stopping.is_some_and(|stopping| stopping.kill_at.is_some()),
+            counted: None,
+            started_at_ms: run.began.unix_ms,
+            ended_at_ms: now.unix_ms,
+            usage: lane::NO_USAGE,
+            peak_memory_bytes: None,
+            leftovers: 0,
+            survivors: Vec::new(),
+            said: None,
+        };
+        self.finish(id, &finish, now, turn);
+    }
+
+    /// A run whose program never ran.
+    pub(super) fn finish_not_started(&mut self, id: &LaneId, why: &str, now: Now, turn: &mut Turn) {
+        let finish = Finish {
+            end: KnownEnd::NotStarted,
+            marker: MarkerFinding::Missing,
+            our_kill: false,
+            counted: None,
+            started_at_ms: now.unix_ms,
+            ended_at_ms: now.unix_ms,
+            usage: lane::NO_USAGE,
+            peak_memory_bytes: None,
+            leftovers: 0,
+            survivors: Vec::new(),
+            said: Some(why.to_owned()),
+        };
+        self.finish(id, &finish, now, turn);
+    }
+
+    pub(super) fn on_not_spawned(
+        &mut self,
+        id: &LaneId,
+        run: &RunId,
+        step: &str,
+        message: &str,
+        now: Now,
+        turn: &mut Turn,
+    ) {
+        let waits = self
+            .lanes
+            .get(id)
+            .is_some_and(|lane| lane.run.as_ref().is_some_and(|own| own.id == *run));
+        if waits {
+            self.finish_not_started(id, &format!("{step}: {message}"), now, turn);
+        }
+    }
+
+    /// A worker's pidfd says that it is gone. Its keeper tells how, if there is one; else the kernel may have.
+    pub(super) fn on_worker_gone(
+        &mut self,
+        run: &RunId,
+        wait_status: Option<i32>,
+        marker: &MarkerReading,
+        now: Now,
+        turn: &mut Turn,
+    ) {
+        let Some(id) = self.lane_of(run) else { return };
+        let kept =
+            self.lanes.get(&id).is_some_and(|lane| lane.run.as_ref().is_some_and(|own| own.kept));
+        if !kept {
+            self.finish_unknown(&id, wait_status, marker, now, turn);
+        }
+    }
+
+    fn finish(&mut self, id: &LaneId, finish: &Finish, now: Now, turn: &mut Turn) {
+        let random = self.random.number();
+        let Some(lane) = self.lanes.get_mut(id) else { return };
+        let Some(run) = lane.run.take() else { return };
+        lane.step = Step::Idle;
+        let facts = EndFacts {
+            end: finish.end,
+            pid: run.started.as_ref().map_or(0, |started| started.pid),
+            marker: &finish.marker,
+            ordered: run.stopping.map(|stopping| stopping.cause),
+            our_kill: finish.our_kill,
+            counted: finish.counted,
+            named: &run.kills,
+            ended_at_ms: finish.ended_at_ms,
+        };
+        let mut judged = judge(&facts);
+        if let Some(said) = &finish.said {
+            judged.reason.clone_from(said);
+        }
+        let row = row(id, &run.id, finish, &judged, &facts);
+        lane.last = Some(lane::last_view(&row, now));
+        lane.verified = judged.verified;
+        if judged.verdict == RunVerdict::Finalized {
+            lane.spent.issues = lane.spent.issues.saturating_add(1);
+        }
+        // Only an issue that is blocked for a technical reason is carried forward: every other end concludes or forgets.
+        lane.issue = judged.issue.filter(|_| judged.verdict == RunVerdict::Blocked);
+        let lived_ms = u64::try_from(finish.ended_at_ms - finish.started_at_ms).unwrap_or(0);
+        let lived = std::time::Duration::from_millis(lived_ms);
+        lane.history = lane.history.after(judged.verdict, lived, now.boot_ms, &lane.config.restart);
+        let limit = lane.config.limits.memory_max;
+
+        turn.observe(Observation::RunEnded {
+            lane: id.clone(),
+            run: run.id.clone(),
+            verdict: judged.verdict,
+            end: judged.end,
+            lived_ms,
+            judged_after_ms: u64::try_from(now.unix_ms - finish.ended_at_ms).unwrap_or(0),
+            reason: judged.reason.clone(),
+        });
+        tell_end(id, &run.id, facts.pid, &judged, &run.kills, limit, lived_ms, turn);
+        turn.write(Write::RunEnded(Box::new(row)));
+        turn.then(Effect::Forget(run.id.clone()));
+        let cause = run.stopping.map(|stopping| stopping.cause);
+        self.after_run(id, &run.id, &judged, cause, random, now, turn);
+    }
+
+    /// And now? Down, at once, later, or not without a person.
+    #[expect(clippy::too_many_arguments, reason = "the facts of one end, each used once")]
+    fn after_run(
+        &mut self,
+        id: &LaneId,
+        run: &RunId,
+        judged: &JudgedEnd,
+        cause: Option<StopCause>,
+        random: u64,
+        now: Now,
+        turn: &mut Turn,
+    ) {
+        let draining = self.ending.draining;
+        let Some(lane) = self.lanes.get_mut(id) else { return };
+        if lane.down || self.ending.termination.is_some() {
+            lane.next_start = None;
+            turn.then(Effect::Release(id.clone()));
+            let reason = super::start::lane_down_reason(draining);
+            return self.move_to(id, LaneState::Stopped, reason, now, turn);
+        }
+        if cause == Some(StopCause::Restart) {
+            for client in lane.waiting.drain(..) {
+                turn.done(client, format!("{id} ended its worker and starts another"));
+            }
+            lane.next_start = Some(now.boot_ms);
+            return self.begin_start(id, now, turn);
+        }
+        match restart::next(
+            judged.verdict,
+            &lane.history,
+            &lane.config.restart,
+            now.boot_ms,
+            random,
+        ) {
+            Next::At { boot_ms, why } => {
+                lane.next_start = Some(boot_ms);
+                let reason = format!("{}; {why}", judged.reason);
+                self.move_to(id, LaneState::Cooling, Some(reason), now, turn);
+            }
+            Next::Parked => {
+                lane.next_start = None;
+                let question = judged.question.clone().unwrap_or_else(|| judged.reason.clone());
+                self.move_to(id, LaneState::Parked, Some(question), now, turn);
+            }
+            Next::Tripped { failures } => {
+                lane.next_start = None;
+                let window = lane.config.restart.breaker_window;
+                turn.observe(Observation::BreakerTripped { lane: id.clone(), failures });
+                turn.tell(Telling {
+                    id: format!("breaker-{run}"),
+                    notice: Notice::BreakerTripped {
+                        lane: id.to_string(),
+                        failures,
+                        limit: lane.config.restart.breaker,
+                        window_s: window.as_secs(),
+                        last_verdict: format!("{}: {}", judged.verdict, judged.reason),
+                        next_try_s: None,
+                    },
+                });
+                let reason = format!(
+                    "{failures} failures, the newest: {}; `lanewarden start {id}` tries again",
+                    judged.reason
+                );
+                self.move_to(id, LaneState::Tripped, Some(reason), now, turn);
+            }
+        }
+    }
+}
+
+/// What a person must know of this end at once.
+#[expect(clippy::too_many_arguments, reason = "the facts of one end, each used once")]
+fn tell_end(
+    id: &LaneId,
+    run: &RunId,
+    pid: u32,
+    judged: &JudgedEnd,
+    kills: &[crate::decide::attribution::LaneKill],
+    limit: Option<u64>,
+    lived_ms: u64,
+    turn: &mut Turn,
+) {
+    let lane = id.to_string();
+    // A kill that the kernel log named was told when its record was read.
+    if judged.verdict == RunVerdict::OomKilled && kills.is_empty() {
+        let class = judged.end.unwrap_or(SigkillEnd::OomUnnamed);
+        turn.tell(oom_page(id, run, None, limit, class));
+    }
+    if lane::died_unexpectedly(judged.verdict) {
+        turn.tell(Telling {
+            id: format!("dead-{run}"),
+            notice: Notice::LaneDead {
+                lane: lane.clone(),
+                verdict: judged.verdict.to_string(),
+                detail: judged.reason.clone(),
+                pid: (pid != 0).then_some(pid),
+            },
+        });
+    }
+    if judged.verdict == RunVerdict::Deadline {
+        turn.tell(Telling {
+            id: format!("deadline-{run}"),
+            notice: Notice::DeadlineEnded {
+                lane: lane.clone(),
+                run: run.to_string(),
+                after_s: lived_ms / 1000,
+            },
+        });
+    }
+    if judged.verdict == RunVerdict::ParkedOnOwner {
+        turn.tell(Telling {
+            id: format!("parked-{run}"),
+            notice: Notice::Parked { lane, issue: judged.issue, question: judged.question.clone() },
+        });
+    } else if judged.verdict == RunVerdict::Blocked {
+        turn.tell(Telling {
+            id: format!("blocked-{run}"),
+            notice: Notice::Blocked {
+                lane,
+                issue: judged.issue,
+                reason: judged.question.clone().unwrap_or_else(|| "no reason given".to_owned()),
+            },
+        });
+    }
+}
+
+fn row(
+    lane: &LaneId,
+    run: &RunId,
+    finish: &Finish,
+    judged: &JudgedEnd,
+    facts: &EndFacts<'_>,
+) -> EndedRow {
+    let ending = match finish.end {
+        KnownEnd::Known(ending) => Some(ending),
+        KnownEnd::Unknown | KnownEnd::NotStarted => None,
+    };
+    let kills: Vec<_> = facts
+        .named
+        .iter()
+        .map(|kill| serde_json::json!({"kill": kill.kill, "read_at_ms": kill.read_at_ms}))
+        .collect();
+    EndedRow {
+        run: run.clone(),
+        lane: lane.clone(),
+        issue: judged.issue,
+        verdict: judged.verdict,
+        verified: judged.verified,
+        exit_code: ending.and_then(Ending::exit_code),
+        signal: ending.and_then(Ending::signal),
+        end: judged.end,
+        started_at_ms: finish.started_at_ms,
+        ended_at_ms: finish.ended_at_ms,
+        peak_memory_bytes: finish.peak_memory_bytes,
+        usage: finish.usage,
+        leftovers: finish.leftovers,
+        reason: judged.reason.clone(),
+        evidence: serde_json::json!({
+            "reason": judged.reason,
+            "ordered": facts.ordered.map(|cause| match cause {
+                StopCause::Deadline => "deadline",
+                StopCause::Order => "order",
+                StopCause::Restart => "restart",
+            }),
+            "our_kill": finish.our_kill,
+            "oom_kills_counted": finish.counted,
+            "oom_kills_named": kills,
+            "marker": match &finish.marker {
+                MarkerFinding::Missing => "missing".to_owned(),
+                MarkerFinding::Valid(_) => "valid".to_owned(),
+                MarkerFinding::Invalid(why) => format!("invalid: {why}"),
+                MarkerFinding::Stale { run } => format!("stale: run {run}"),
+            },
+            "leftovers": finish.leftovers,
+            "survivors": finish.survivors,
+        }),
+    }
+}
+
+/// How long the run under way has lived, milliseconds.
+#[must_use]
+pub(super) fn age_ms(lane: &lane::Lane, now: Now) -> Option<u64> {
+    lane.run.as_ref().map(|run| now.boot_ms.saturating_sub(run.began.boot_ms))
+}

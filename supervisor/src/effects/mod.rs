@@ -1,0 +1,211 @@
+//! The write side of the world: performs what the dispatcher decided, one exhaustive match, a file per outside thing.
+//!
+//! The record is awaited before the rest of its batch; claims and notices go to tasks of their own and may be slow.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the edge: this is where processes and clocks are used"
+)]
+
+pub mod claims;
+pub mod courier;
+pub mod prepare;
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use lanewarden_notify::{Context, render};
+use rustix::process::Signal;
+use tokio::sync::mpsc;
+
+use crate::{
+    clock::Now,
+    config::Config,
+    effect::{Effect, Goodbye, Telling},
+    event::Event,
+    ids::{LaneId, RunId},
+    keeper::protocol::{Request, StopSignal},
+    metrics::Metrics,
+    sources::{
+        Events,
+        control::Clients,
+        keeper::{Link, Places},
+        pidfd::Watches,
+    },
+    store::{
+        Store, Written,
+        rows::{OpenWorker, Queued, Write},
+    },
+};
+
+/// Everything that deeds are done with.
+#[derive(Debug)]
+pub struct Performer {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// The store.
+    pub store: Store,
+    /// The keeper.
+    pub keeper: Link,
+    /// Where markers are.
+    pub places: Places,
+    /// The claims task; absent without a remote.
+    pub claims: Option<claims::Handle>,
+    /// The courier task; absent without a target.
+    pub courier: Option<courier::Handle>,
+    /// Clients of the control socket.
+    pub clients: Clients,
+    /// Lane locks and admission.
+    pub preparer: prepare::Preparer,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// Pidfds of living workers.
+    pub watches: Watches,
+    /// Where answers go.
+    pub events: Events,
+    /// The next moment at which something is due.
+    pub wake: Option<u64>,
+    /// Whether the last record could be written.
+    pub store_well: bool,
+}
+
+impl Performer {
+    /// Performs one turn's effects in their order; a goodbye ends the loop.
+    pub async fn perform(&mut self, effects: Vec<Effect>, now: Now) -> Option<Goodbye> {
+        self.wake = None;
+        let mut goodbye = None;
+        for effect in effects {
+            match effect {
+                Effect::Record { writes, notices } => self.record(writes, notices, now).await,
+                Effect::Claim(wishes) => {
+                    if let Some(claims) = &self.claims {
+                        claims.wish(wishes);
+                    }
+                }
+                Effect::Observe(observation) => {
+                    observation.log();
+                    self.metrics.observe(&observation);
+                }
+                Effect::Notify => {
+                    if let Some(courier) = &self.courier {
+                        courier.wake();
+                    }
+                }
+                Effect::Watch { run, pid, start_ticks } => {
+                    let marker = self.places.marker(&run);
+                    self.watches.watch(run, pid, start_ticks, marker, self.events.clone());
+                }
+                Effect::Signal { run, how, stray } => self.signal(run, how, stray.is_some()),
+                Effect::Forget(run) => {
+                    self.watches.forget(&run);
+                    self.keeper.send(Request::Forget { run });
+                }
+                Effect::Release(lane) => self.preparer.release(&lane),
+                Effect::Prepare(lane) => self.preparer.prepare(&lane),
+                Effect::Spawn(order) => self.keeper.send(Request::Spawn(order)),
+                Effect::Wake(at) => self.wake = Some(at),
+                Effect::Reply(client, answer) => self.clients.answer(client, answer),
+                Effect::Exit(farewell) => goodbye = Some(farewell),
+            }
+        }
+        goodbye
+    }
+
+    async fn record(&mut self, writes: Vec<Write>, notices: Vec<Telling>, now: Now) {
+        for write in &writes {
+            if let Write::RunStarted(open) = write
+                && let Some(worker) = &open.worker
+            {
+                self.preparer.name_worker(&open.lane, worker.clone());
+            }
+        }
+        let notices = self.rendered(notices, now, false);
+        let told = notices.clone();
+        match self.store.record(writes, notices).await {
+            Written::Committed => self.set_store(None),
+            Written::Waiting(why) => {
+                self.metrics.store_failed();
+                self.set_store(Some(why));
+                // A full or hung disk never silences a page: it goes out from memory, and says so.
+                if let Some(courier) = &self.courier {
+                    let unrecorded =
+                        told.into_iter().map(|queued| self.unrecorded(queued, now)).collect();
+                    courier.carry(unrecorded);
+                }
+            }
+        }
+    }
+
+    fn rendered(&self, notices: Vec<Telling>, now: Now, unrecorded: bool) -> Vec<Queued> {
+        let click = self.config.metrics.map(|metrics| format!("http://{}/", metrics.listen));
+        notices
+            .into_iter()
+            .map(|telling| {
+                let context = Context {
+                    machine: self.config.machine.to_string(),
+                    at_unix_ms: now.unix_ms,
+                    id: telling.id.clone(),
+                    click: click.clone(),
+                    unrecorded,
+                };
+                let message = render(&telling.notice, &context);
+                tracing::warn!(title = message.title, "notice");
+                self.metrics.notice_raised(telling.notice.level());
+                Queued { id: telling.id, notice: telling.notice, at_ms: now.unix_ms, message }
+            })
+            .filter(|_| self.courier.is_some())
+            .collect()
+    }
+
+    fn unrecorded(&self, queued: Queued, now: Now) -> Queued {
+        let context = Context {
+            machine: self.config.machine.to_string(),
+            at_unix_ms: now.unix_ms,
+            id: queued.id.clone(),
+            click: queued.message.click.clone(),
+            unrecorded: true,
+        };
+        let message = render(&queued.notice, &context);
+        Queued { message, ..queued }
+    }
+
+    /// Tells the loop when the store fails and when it works again, once each.
+    fn set_store(&mut self, failure: Option<String>) {
+        let well = failure.is_none();
+        if well != self.store_well {
+            self.store_well = well;
+            let observation = match &failure {
+                Some(error) => crate::observe::Observation::StoreFailed { error: error.clone() },
+                None => crate::observe::Observation::StoreRecovered,
+            };
+            observation.log();
+            if self.events.try_send(Event::Store { failure }).is_err() {
+                // The loop is far behind; the next record says it again.
+                self.store_well = !well;
+            }
+        }
+    }
+
+    fn signal(&self, run: RunId, how: StopSignal, stray: bool) {
+        if !stray {
+            return self.keeper.send(Request::Signal { run, how });
+        }
+        let signal = match how {
+            StopSignal::Term => Signal::TERM,
+            StopSignal::Kill => Signal::KILL,
+        };
+        if !self.watches.signal(&run, signal) {
+            tracing::warn!(%run, ?how, "a worker without a keeper could not be signalled");
+        }
+    }
+}
+
+/// The canonical directories of lanes, resolved once at start.
+pub type Directories = BTreeMap<LaneId, PathBuf>;
+
+/// A worker that was named for a lane's lock.
+pub type Naming = (LaneId, OpenWorker);
+
+/// A bounded queue to a task of ours.
+pub(crate) fn queue<T>() -> (mpsc::Sender<T>, mpsc::Receiver<T>) {
+    mpsc::channel(1024)
+}

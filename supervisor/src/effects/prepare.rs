@@ -1,0 +1,229 @@
+//! Before a start: take the lane, look for an occupant, measure the box. On a thread of its own, since file systems hang.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+};
+
+use lanewarden_probes::{
+    Root, host,
+    identity::{self, Occupant},
+    liveness::{Recorded, judge},
+    pressure::{self, Resource},
+};
+
+use crate::{
+    clock::unix_ms,
+    config::Config,
+    decide::admission::HostReading,
+    event::{Event, Preparation},
+    ids::LaneId,
+    lanes::lock::{LaneLocks, Taking},
+    sources::Events,
+    store::rows::OpenWorker,
+};
+
+enum Job {
+    Prepare(LaneId),
+    NameWorker(LaneId, OpenWorker),
+    Release(LaneId),
+}
+
+/// A handle on the thread that takes lanes.
+#[derive(Debug, Clone)]
+pub struct Preparer {
+    jobs: SyncSender<Job>,
+}
+
+struct Bench {
+    locks: Option<LaneLocks>,
+    lane_root: PathBuf,
+    lanes: Vec<(LaneId, PathBuf)>,
+    warden: Recorded,
+    ancestors: Vec<u32>,
+    wants_pressure: bool,
+    events: Events,
+}
+
+impl Preparer {
+    /// Starts the thread. `warden` is our own identity: the holder of the lanes that we take.
+    ///
+    /// # Errors
+    /// The system's, if no thread can be made.
+    pub fn start(config: &Config, warden: Recorded, events: Events) -> std::io::Result<Self> {
+        let (jobs, inbox) = sync_channel(1024);
+        let bench = Bench {
+            locks: None,
+            lane_root: config.lane_root.clone(),
+            lanes: config.lanes.iter().map(|lane| (lane.id.clone(), lane.dir.clone())).collect(),
+            warden,
+            ancestors: ancestors(),
+            wants_pressure: config.admission.memory_pressure_some_avg10_max.is_some(),
+            events,
+        };
+        thread::Builder::new()
+            .name("lanes".to_owned())
+            .stack_size(512 * 1024)
+            .spawn(move || bench.work(&inbox))?;
+        Ok(Self { jobs })
+    }
+
+    /// Takes the lane and measures the box; answers with an event.
+    pub fn prepare(&self, lane: &LaneId) {
+        self.send(Job::Prepare(lane.clone()));
+    }
+
+    /// Writes into the lane's lock who lives there now.
+    pub fn name_worker(&self, lane: &LaneId, worker: OpenWorker) {
+        self.send(Job::NameWorker(lane.clone(), worker));
+    }
+
+    /// Gives the lane back.
+    pub fn release(&self, lane: &LaneId) {
+        self.send(Job::Release(lane.clone()));
+    }
+
+    fn send(&self, job: Job) {
+        if self.jobs.try_send(job).is_err() {
+            tracing::error!("the thread that takes lanes does not keep up; is a file system hung?");
+        }
+    }
+}
+
+impl Bench {
+    fn work(mut self, inbox: &Receiver<Job>) {
+        while let Ok(job) = inbox.recv() {
+            match job {
+                Job::Prepare(lane) => {
+                    let answer = self.prepare(&lane);
+                    if self.events.blocking_send(Event::Prepared { lane, answer }).is_err() {
+                        return;
+                    }
+                }
+                Job::NameWorker(lane, worker) => {
+                    let named = self
+                        .canonical(&lane)
+                        .zip(self.locks.as_ref())
+                        .map(|(dir, locks)| locks.name_worker(&dir, &worker));
+                    if let Some(Err(error)) = named {
+                        tracing::warn!(%error, %lane, "the lane's lock does not name its worker");
+                    }
+                }
+                Job::Release(lane) => {
+                    let released = self
+                        .canonical(&lane)
+                        .zip(self.locks.as_ref())
+                        .map(|(dir, locks)| locks.release(&dir, &self.warden));
+                    if let Some(Err(error)) = released {
+                        tracing::warn!(%error, %lane, "the lane's lock was not released");
+                    }
+                }
+            }
+        }
+    }
+
+    fn canonical(&self, lane: &LaneId) -> Option<PathBuf> {
+        let (_, dir) = self.lanes.iter().find(|(id, _)| id == lane)?;
+        std::fs::canonicalize(dir).ok()
+    }
+
+    fn prepare(&mut self, lane: &LaneId) -> Preparation {
+        let Some((_, dir)) = self.lanes.iter().find(|(id, _)| id == lane).cloned() else {
+            return Preparation::Unusable("it is not configured".to_owned());
+        };
+        let canonical = match std::fs::canonicalize(&dir) {
+            Ok(canonical) if canonical.is_dir() => canonical,
+            Ok(_) => return Preparation::Unusable(format!("{} is not a directory", dir.display())),
+            Err(error) => {
+                let place = dir.display();
+                return Preparation::Unusable(format!(
+                    "the lane directory {place} cannot be entered: {error}; create the checkout or correct `dir`"
+                ));
+            }
+        };
+        match self.take(lane, &canonical) {
+            Ok(Taking::Taken) => {}
+            Ok(Taking::Held(by)) => return Preparation::Occupied(by),
+            Err(why) => {
+                return Preparation::Occupied(format!("it cannot be told who holds it: {why}"));
+            }
+        }
+        if let Some(by) = self.occupant(&canonical) {
+            return Preparation::Occupied(by);
+        }
+        Preparation::Taken(measure(&canonical, self.wants_pressure))
+    }
+
+    fn take(&mut self, lane: &LaneId, dir: &Path) -> Result<Taking, String> {
+        let locks = match self.locks.take() {
+            Some(locks) => locks,
+            None => LaneLocks::open(&self.lane_root).map_err(|error| error.to_string())?,
+        };
+        let machine = self.warden.machine.clone();
+        let locks = self.locks.insert(locks);
+        locks
+            .take(dir, lane, &self.warden, unix_ms(), |recorded| {
+                judge(&Root::live(), recorded, &machine)
+            })
+            .map_err(|error| error.to_string())
+    }
+
+    /// Somebody whose working directory is in the lane, and who is neither we nor the shell that started us.
+    fn occupant(&self, dir: &Path) -> Option<String> {
+        match identity::occupants(&Root::live(), dir) {
+            Ok(found) => found
+                .occupants
+                .into_iter()
+                .find(|one| !self.ancestors.contains(&one.pid))
+                .map(shown),
+            Err(error) => Some(format!("it cannot be told whether somebody works there: {error}")),
+        }
+    }
+}
+
+fn shown(occupant: Occupant) -> String {
+    let name = occupant.comm.escape_ascii();
+    format!(
+        "pid {} ({name}) has its working directory there; end it, or let it leave the directory",
+        occupant.pid
+    )
+}
+
+/// This process and its ancestors: the terminal from which the daemon was started may sit in a lane.
+fn ancestors() -> Vec<u32> {
+    let mut chain = vec![std::process::id()];
+    while let Some(&newest) = chain.last()
+        && chain.len() < 64
+    {
+        match identity::stat(&Root::live(), newest) {
+            Ok(Ok(stat)) if stat.ppid > 1 => chain.push(stat.ppid),
+            Ok(_) | Err(_) => break,
+        }
+    }
+    chain
+}
+
+fn measure(dir: &Path, wants_pressure: bool) -> HostReading {
+    let sample = host::sample().map_err(|error| error.to_string());
+    let absent = |what: &str| format!("{what} is not told");
+    let pressure = if wants_pressure {
+        match pressure::of_box(&Root::live(), Resource::Memory) {
+            Ok(Ok(pressure)) => Ok(Some(pressure.some.avg10)),
+            Ok(Err(_)) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    } else {
+        Ok(None)
+    };
+    HostReading {
+        load: sample.as_ref().map(|sample| sample.load1).map_err(Clone::clone),
+        memory_available: sample.map(|sample| sample.memory_available),
+        disk_free: match host::disk_free(dir) {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(_)) => Err(absent("free space")),
+            Err(error) => Err(error.to_string()),
+        },
+        pressure,
+    }
+}

@@ -1,0 +1,180 @@
+//! Everything that can happen to us. Sources and effects turn the world into these; `dispatch` turns these into effects.
+
+use lanewarden_probes::{liveness::Judged, oom::OomKill};
+
+use crate::{
+    decide::{admission::HostReading, marker::MarkerReading},
+    effect::ControlId,
+    ids::{LaneId, RunId},
+    keeper::protocol::{Ended, Started},
+    store::rows::{LaneRow, OpenRun},
+};
+
+/// One thing that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The daemon is up: what the store remembers, what the keeper has, what lives. Always the first event.
+    Began(Box<Beginning>),
+    /// A lane was taken and the box measured, or not.
+    Prepared {
+        /// The lane.
+        lane: LaneId,
+        /// What came of it.
+        answer: Preparation,
+    },
+    /// The coordination remote, or our way to it, answered a lane's stamp.
+    ClaimAnswered {
+        /// The lane.
+        lane: LaneId,
+        /// What came of it.
+        answer: ClaimAnswer,
+    },
+    /// The keeper started a worker.
+    Spawned(Box<Started>),
+    /// The program never ran.
+    NotSpawned {
+        /// The lane.
+        lane: LaneId,
+        /// The run.
+        run: RunId,
+        /// At which step of the keeper.
+        step: String,
+        /// A sentence with the remedy.
+        message: String,
+    },
+    /// A run ended, says the keeper.
+    Ended(Box<EndedRun>),
+    /// A worker's pidfd became readable. Its parent tells more, if it lives.
+    WorkerGone {
+        /// The run.
+        run: RunId,
+        /// The raw wait status, where the kernel tells it to a stranger (PIDFD_GET_INFO, Linux 6.15).
+        wait_status: Option<i32>,
+        /// What is at the marker's path.
+        marker: MarkerReading,
+    },
+    /// The kernel log named an OOM victim.
+    KernelKill {
+        /// What it said.
+        kill: Box<OomKill>,
+        /// The boot-wide sequence number of its record.
+        seq: u64,
+        /// When the record was read, milliseconds since the epoch.
+        read_at_ms: i64,
+    },
+    /// Records of the kernel log were lost.
+    KernelLogLost(u64),
+    /// The keeper does not answer any more.
+    KeeperLost,
+    /// A keeper answers again: what it has.
+    KeeperBack {
+        /// Runs whose worker lives.
+        living: Vec<Started>,
+        /// Runs that ended.
+        ended: Vec<EndedRun>,
+    },
+    /// A moment that was asked for with [`crate::effect::Effect::Wake`], or earlier.
+    Tick,
+    /// An order came over the control socket.
+    Control {
+        /// Whom to answer.
+        id: ControlId,
+        /// The order.
+        order: Order,
+    },
+    /// The daemon is to end.
+    Terminate(Termination),
+    /// The store failed, or works again.
+    Store {
+        /// The failure; `None` when it works again.
+        failure: Option<String>,
+    },
+}
+
+/// What is known when the daemon begins.
+#[derive(Debug, Default)]
+pub struct Beginning {
+    /// What the store remembers of each lane.
+    pub lanes: Vec<LaneRow>,
+    /// Runs that the store believes to be under way, each with the verdict on its worker if it has one.
+    pub open: Vec<(OpenRun, Option<Judged>)>,
+    /// Living runs of the keeper.
+    pub living: Vec<Started>,
+    /// Ended runs of the keeper that nobody has recorded.
+    pub ended: Vec<EndedRun>,
+    /// Whether the records' boot is this one: their moments of the boot clock mean something.
+    pub same_boot: bool,
+}
+
+/// An ended run with what was read beside it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndedRun {
+    /// What the keeper says.
+    pub ended: Ended,
+    /// What is at the marker's path.
+    pub marker: MarkerReading,
+    /// Whether the box's OOM counter (`oom_kill` of /proc/vmstat) grew since it was last read; `None` if unknown.
+    pub box_counter_grew: Option<bool>,
+}
+
+/// What came of taking a lane and measuring the box.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Preparation {
+    /// The lane is ours.
+    Taken(HostReading),
+    /// Somebody else holds the lane, or it cannot be told that nobody does.
+    Occupied(String),
+    /// No worker can start there: the directory is missing, or is none.
+    Unusable(String),
+}
+
+/// What came of a stamp.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimAnswer {
+    /// The remote has it.
+    Stamped {
+        /// The ref.
+        name: String,
+        /// The object that the ref points to now: the lease of the next write.
+        oid: String,
+        /// When, milliseconds since the epoch.
+        at_ms: i64,
+    },
+    /// The ref is gone, as asked.
+    Removed {
+        /// The ref.
+        name: String,
+    },
+    /// It failed and will be tried again.
+    Failed(String),
+    /// Another live warden stamps this very ref.
+    Lost(String),
+}
+
+/// An order of an operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// Tell everything.
+    Status,
+    /// End the lane's worker and keep the lane down.
+    Stop(LaneId),
+    /// Let the lane work again: clears a stop, a park, a tripped breaker and used-up budgets.
+    Start(LaneId),
+    /// End the lane's worker and start another at once.
+    Restart(LaneId),
+    /// Start nothing more; running workers finish.
+    Drain,
+    /// A worker tells the issue that it works on.
+    Issue(LaneId, u64),
+}
+
+/// How the daemon is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Termination {
+    /// Workers go on under the keeper.
+    LeaveWorkers,
+    /// Workers end first: TERM, grace, KILL.
+    WithWorkers,
+    /// Workers end at once: KILL.
+    AtOnce,
+}

@@ -1,0 +1,177 @@
+//! The warden: sources in, one event at a time through the dispatcher, effects out.
+
+#![expect(clippy::disallowed_methods, reason = "the loop measures its own turns")]
+
+mod setup;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+
+pub(crate) use setup::target;
+pub use setup::{RunError, worker_env};
+
+use crate::{
+    claims::Git,
+    clock::Now,
+    config::Config,
+    dispatch::Dispatcher,
+    effect::Goodbye,
+    effects::{Performer, claims, courier},
+    event::Event,
+    sources::{QUEUE, control, keeper, signals},
+    store::{self, Store},
+    web::Shared,
+};
+
+/// How the warden is run.
+#[derive(Debug, Clone, Copy)]
+pub struct RunOptions {
+    /// Who starts the keeper.
+    pub keeper: keeper::KeeperMode,
+    /// End workers before we end, also on SIGTERM.
+    pub with_workers: bool,
+}
+
+/// Runs the warden until it is told to end.
+///
+/// # Errors
+/// [`RunError`], before anything is supervised; afterwards nothing of the world ends it.
+pub async fn run(config: Config, options: RunOptions) -> Result<Goodbye, RunError> {
+    let config = Arc::new(config);
+    let _locks = setup::claim_places(&config)?;
+    let us = setup::own_identity(&config)?;
+    let connection = store::open(&store::path(&config.state_dir)).map_err(RunError::Store)?;
+    let store = Store::start(connection, us.boot_id.clone()).map_err(RunError::thread("store"))?;
+    let metrics = Arc::new(setup::metrics(&config, &store).await?);
+    let (events, mut inbox) = mpsc::channel(QUEUE);
+    let clients = control::Clients::default();
+    control::listen(&control::socket_path(&config.runtime_dir), events.clone(), clients.clone())
+        .map_err(RunError::place(&control::socket_path(&config.runtime_dir)))?;
+    signals::listen(events.clone(), options.with_workers).map_err(RunError::thread("signals"))?;
+    let shared = Arc::new(Shared::new(Arc::clone(&metrics)));
+    setup::serve_http(&config, &shared)?;
+
+    let places = keeper::Places {
+        keeper_dir: keeper::keeper_dir(&config.runtime_dir),
+        state_dir: config.state_dir.clone(),
+        mode: options.keeper,
+    };
+    let (link, inventory) =
+        keeper::connect(places.clone(), events.clone()).await.map_err(RunError::Keeper)?;
+    let mut degraded = inventory.degraded.clone();
+    let keeper_pid = inventory.pid;
+    setup::follow_kernel_log(&events, &mut degraded);
+    let held = setup::held_claims(&store).await?;
+    let mut performer = Performer {
+        preparer: crate::effects::prepare::Preparer::start(
+            &config,
+            us.recorded.clone(),
+            events.clone(),
+        )
+        .map_err(RunError::thread("lanes"))?,
+        claims: setup::claims(&config, &us, &held, &metrics, &events)?,
+        courier: setup::courier(&config, &store, &metrics)?,
+        config: Arc::clone(&config),
+        store: store.clone(),
+        keeper: link,
+        places,
+        clients,
+        metrics: Arc::clone(&metrics),
+        watches: crate::sources::pidfd::Watches::default(),
+        events: events.clone(),
+        wake: None,
+        store_well: true,
+    };
+    let mut dispatcher = setup::dispatcher(&config, &us, held);
+    let beginning =
+        crate::sources::adoption::gather(&store, inventory, &us.boot_id, &config.machine)
+            .await
+            .map_err(RunError::Store)?;
+    let began = Event::Began(Box::new(beginning));
+    let goodbye =
+        turn_for_ever(&mut dispatcher, &mut performer, &shared, &degraded, began, &mut inbox).await;
+    farewell(&performer, goodbye, keeper_pid, options).await;
+    Ok(goodbye)
+}
+
+/// The loop.
+async fn turn_for_ever(
+    dispatcher: &mut Dispatcher,
+    performer: &mut Performer,
+    shared: &Shared,
+    degraded: &[String],
+    began: Event,
+    inbox: &mut mpsc::Receiver<Event>,
+) -> Goodbye {
+    let mut next = Some(began);
+    let mut spool = crate::view::SpoolView::default();
+    loop {
+        let event = match next.take() {
+            Some(event) => event,
+            None => wait(inbox, performer.wake).await,
+        };
+        let started = Instant::now();
+        let now = Now::read();
+        let effects = dispatcher.handle(event, now);
+        if let Some(goodbye) = performer.perform(effects, now).await {
+            return goodbye;
+        }
+        if inbox.is_empty() {
+            spool = setup::spool_view(&performer.store).await.unwrap_or(spool);
+            let mut view = dispatcher.view(Now::read());
+            view.degraded.extend_from_slice(degraded);
+            view.spool = spool;
+            if view.ready {
+                setup::tell_ready(&view);
+            }
+            shared.publish(view);
+        }
+        shared.turned(Now::read(), started.elapsed());
+    }
+}
+
+/// The next event, or a tick when something is due. A tick also comes every ten seconds: it proves that the loop turns.
+async fn wait(inbox: &mut mpsc::Receiver<Event>, wake: Option<u64>) -> Event {
+    const PULSE: Duration = Duration::from_secs(10);
+    let pause = wake.map_or(PULSE, |at| Now::read().until(at).min(PULSE));
+    tokio::select! {
+        biased;
+        event = inbox.recv() => event.unwrap_or(Event::Tick),
+        () = sleep_until(Instant::now() + pause) => Event::Tick,
+    }
+}
+
+/// Says the last words that others wait for, each bounded, and ends the keeper if nothing needs it.
+async fn farewell(performer: &Performer, goodbye: Goodbye, keeper_pid: u32, options: RunOptions) {
+    if let Some(claims) = &performer.claims {
+        claims::Handle::finish(claims, Duration::from_secs(5)).await;
+    }
+    if let Some(courier) = &performer.courier {
+        courier::Handle::finish(courier, Duration::from_secs(2)).await;
+    }
+    setup::settle_store(&performer.store).await;
+    if goodbye.workers_left == 0 && options.keeper == keeper::KeeperMode::Auto {
+        setup::end_keeper(keeper_pid);
+    }
+    drop(std::fs::remove_file(control::socket_path(&performer.config.runtime_dir)));
+}
+
+/// Git as the configuration wants it.
+#[must_use]
+pub fn git(remote: &crate::config::Remote) -> Git {
+    use crate::claims::{GitOptions, HttpsToken};
+    Git::new(GitOptions {
+        deadline: remote.deadline,
+        ssh_key_file: remote.ssh_key_file.clone(),
+        known_hosts_file: remote.known_hosts_file.clone(),
+        https_token: remote
+            .token_file
+            .clone()
+            .map(|file| HttpsToken { url: remote.url.clone(), file }),
+        ..GitOptions::default()
+    })
+}

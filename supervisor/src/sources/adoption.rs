@@ -1,0 +1,60 @@
+//! What was there before us: the store's memory, the keeper's runs, and whether recorded workers still live.
+
+use lanewarden_probes::{
+    Root,
+    liveness::{Judged, Recorded, judge},
+};
+
+use super::keeper::Inventory;
+use crate::{
+    event::Beginning,
+    ids::MachineName,
+    store::{self, Store, StoreError, rows::OpenRun},
+};
+
+/// Gathers the first event.
+///
+/// # Errors
+/// [`StoreError`]: what a daemon does not remember it must not guess.
+pub async fn gather(
+    store: &Store,
+    inventory: Inventory,
+    boot_id: &str,
+    machine: &MachineName,
+) -> Result<Beginning, StoreError> {
+    let (rows, open) = store
+        .call("reading what was there", |connection| {
+            Ok((store::lanes(connection)?, store::open_runs(connection)?))
+        })
+        .await?;
+    let same_boot = rows.iter().all(|(_, boot)| boot == boot_id);
+    let open = open
+        .into_iter()
+        .map(|run| {
+            let judged = judge_worker(&run, machine);
+            (run, judged)
+        })
+        .collect();
+    Ok(Beginning {
+        lanes: rows.into_iter().map(|(row, _)| row).collect(),
+        open,
+        living: inventory.living,
+        ended: inventory.ended,
+        same_boot,
+    })
+}
+
+/// Whether a recorded worker lives; nothing if there never was one on record.
+#[must_use]
+pub fn judge_worker(run: &OpenRun, machine: &MachineName) -> Option<Judged> {
+    let worker = run.worker.as_ref()?;
+    let recorded = Recorded {
+        machine: machine.to_string(),
+        pid: Some(worker.pid),
+        boot: worker.boot_id.parse().ok(),
+        ticks: Some(worker.start_ticks),
+        pidns: worker.pidns,
+        ..Recorded::default()
+    };
+    Some(judge(&Root::live(), &recorded, machine.as_str()))
+}
