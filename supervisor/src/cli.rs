@@ -97,6 +97,9 @@ Ctrl-C at once.\n\nExamples:\n  lanewarden run\n  lanewarden --config ./box.toml
     },
     /// The keeper, in the foreground: parent of all workers
     Keep(KeepArgs),
+    /// The holder: sleeps, so that a service manager keeps the cgroup below which lanes have theirs
+    #[command(after_help = "Ends on SIGTERM. See systemd/lanewarden-lanes.service.")]
+    Hold,
     /// Validate configuration and environment
     #[command(
         after_help = "Exit codes: 0 valid, 78 not.\n\nExample:\n  lanewarden --config ./box.toml check"

@@ -37,6 +37,18 @@ pub(super) fn keep(args: KeepArgs, config: Option<&Path>) -> Outcome {
     }
 }
 
+/// Sleeps until it is told to end. Its life is that of the cgroup in which lanes live; it never does anything.
+pub(super) fn hold() -> Outcome {
+    use signal_hook::{
+        consts::{SIGINT, SIGTERM},
+        iterator::Signals,
+    };
+    let mut signals = Signals::new([SIGTERM, SIGINT])
+        .map_err(|error| Failure::new(FAILED, format!("waiting for signals: {error}")))?;
+    signals.forever().next();
+    Ok(OK)
+}
+
 /// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();

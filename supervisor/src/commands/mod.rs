@@ -65,6 +65,7 @@ fn perform(cli: Cli) -> Outcome {
         Command::DemoWorker { kind } => demo::worker(&kind),
         Command::Run { keeper, with_workers } => run::run(load(config)?, keeper, with_workers),
         Command::Keep(args) => keep::keep(args, config),
+        Command::Hold => keep::hold(),
         Command::Check { effective, json } => check::check(config, effective, json.json),
         Command::Status(json) => status::status(&load(config)?, json.json),
         Command::Stop(lane) => client::order(&load(config)?, &Request::Stop { lane: lane.lane }),

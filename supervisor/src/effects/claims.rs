@@ -30,6 +30,8 @@ use crate::{
 
 /// The first pause after a failed push; doubles up to the refresh interval.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
+/// Changes of lanes that have a claim are gathered this long: a restart is one push, not four.
+const GATHER: Duration = Duration::from_millis(250);
 
 /// A handle on the claims task.
 #[derive(Debug, Clone)]
@@ -115,6 +117,13 @@ impl Desk {
                     self.dirty.extend(self.wishes.keys().cloned());
                 }
                 () = handle.stop.notified() => ending = true,
+            }
+            let standing = self.dirty.iter().all(|lane| self.setting.held.contains_key(lane));
+            if standing && !self.dirty.is_empty() && !ending {
+                tokio::select! {
+                    () = tokio::time::sleep(GATHER) => {}
+                    () = handle.stop.notified() => ending = true,
+                }
             }
             // Wishes that came while a push was in flight are merged: only the newest of each lane is pushed.
             while let Ok(wishes) = inbox.try_recv() {
