@@ -23,7 +23,8 @@ pub(crate) const SMALL: u64 = 1 << 20;
 
 /// Reads at most `limit` bytes of `path`. `missing` is what ENOENT means for this file.
 pub(crate) fn read_file(path: &Path, limit: u64, missing: Absent) -> Reading<Vec<u8>> {
-    let mut bytes = Vec::new();
+    // One read for nearly every kernel file, where an empty buffer would grow from 32 bytes.
+    let mut bytes = Vec::with_capacity(4096);
     match File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
         Ok(_) => Ok(Ok(bytes)),
         Err(error) => absent(path, error, missing),

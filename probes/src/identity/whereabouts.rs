@@ -37,17 +37,19 @@ pub fn occupants(root: &Root, dir: &Path) -> Result<Occupancy, ProbeError> {
     let dir = physical(dir);
     let mut found = Occupancy::default();
     for pid in pids(root)? {
+        // The link first: most processes are elsewhere, and need no second look.
+        let inside = match cwd(root, pid)? {
+            Ok(place) if place.starts_with(&dir) => true,
+            Ok(_) | Err(Absent::Gone) => continue,
+            Err(Absent::Denied | Absent::NotSupported) => false,
+        };
         match stat(root, pid)? {
             Ok(stat) if stat.is_kernel_thread() => {}
-            Ok(stat) => match cwd(root, pid)? {
-                Ok(place) if place.starts_with(&dir) => {
-                    found.occupants.push(Occupant { pid, comm: stat.comm, ppid: stat.ppid });
-                }
-                Ok(_) | Err(Absent::Gone) => {}
-                Err(Absent::Denied | Absent::NotSupported) => found.unreadable += 1,
-            },
+            Ok(stat) if inside => {
+                found.occupants.push(Occupant { pid, comm: stat.comm, ppid: stat.ppid });
+            }
+            Ok(_) | Err(Absent::Denied | Absent::NotSupported) => found.unreadable += 1,
             Err(Absent::Gone) => {}
-            Err(Absent::Denied | Absent::NotSupported) => found.unreadable += 1,
         }
     }
     Ok(found)
