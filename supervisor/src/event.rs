@@ -102,6 +102,8 @@ pub struct Beginning {
     pub living: Vec<Started>,
     /// Ended runs of the keeper that nobody has recorded.
     pub ended: Vec<EndedRun>,
+    /// Ended runs of the keeper that are on record: the last daemon died before it could say so.
+    pub recorded: Vec<RunId>,
     /// Whether the records' boot is this one: their moments of the boot clock mean something.
     pub same_boot: bool,
 }

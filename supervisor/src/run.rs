@@ -154,7 +154,10 @@ async fn farewell(performer: &Performer, goodbye: Goodbye, keeper_pid: u32, opti
         courier::Handle::finish(courier, Duration::from_secs(2)).await;
     }
     setup::settle_store(&performer.store).await;
-    if goodbye.workers_left == 0 && options.keeper == keeper::KeeperMode::Auto {
+    // Its last orders were to forget; a keeper that still has a run, or does not answer, goes on.
+    let left = performer.keeper.settle(Duration::from_secs(2)).await;
+    let ours = options.keeper == keeper::KeeperMode::Auto;
+    if ours && goodbye.workers_left == 0 && left == Some(0) {
         setup::end_keeper(keeper_pid);
     }
     drop(std::fs::remove_file(control::socket_path(&performer.config.runtime_dir)));

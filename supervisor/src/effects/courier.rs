@@ -124,7 +124,7 @@ impl Desk {
             let limits = spool::Limits::default();
             let rows = self
                 .store
-                .call("reading the notice spool", move |connection| {
+                .ask("reading the notice spool", move |connection| {
                     sql(spool::bound(connection, now, &limits))?;
                     sql(spool::due(connection, now, 16))
                 })
@@ -144,7 +144,7 @@ impl Desk {
 
     async fn next_due(&self) -> Result<Option<i64>, StoreError> {
         self.store
-            .call("reading the notice spool", |connection| sql(spool::next_due_at(connection)))
+            .ask("reading the notice spool", |connection| sql(spool::next_due_at(connection)))
             .await
     }
 
@@ -153,7 +153,7 @@ impl Desk {
         let (key, now) = (row.row, unix_ms());
         if self.done.remove(&row.id) {
             self.store
-                .call("noting a delivery", move |connection| {
+                .ask("noting a delivery", move |connection| {
                     sql(spool::delivered(connection, key, now, "from-memory"))
                 })
                 .await?;
@@ -162,7 +162,7 @@ impl Desk {
         // Counted before it is sent: a crash in between costs an attempt, it makes no loop.
         let attempts = self
             .store
-            .call("counting an attempt", move |connection| {
+            .ask("counting an attempt", move |connection| {
                 sql(spool::record_attempt(connection, key, now))
             })
             .await?;
@@ -173,7 +173,7 @@ impl Desk {
         self.reread_token(&delivery).await;
         let quiet = reason_of(&delivery).is_some_and(Reason::silences_channel);
         self.store
-            .call("noting a delivery", move |connection| {
+            .ask("noting a delivery", move |connection| {
                 sql(settle(connection, &row, &delivery, attempts, answered))
             })
             .await?;

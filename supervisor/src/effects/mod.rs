@@ -11,10 +11,11 @@ pub mod claims;
 pub mod courier;
 pub mod prepare;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use lanewarden_notify::{Context, render};
 use rustix::process::Signal;
+use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
     config::Config,
     effect::{Effect, Goodbye, Telling},
     event::Event,
-    ids::{LaneId, RunId},
+    ids::RunId,
     keeper::protocol::{Request, StopSignal},
     metrics::Metrics,
     sources::{
@@ -33,7 +34,7 @@ use crate::{
     },
     store::{
         Store, Written,
-        rows::{OpenWorker, Queued, Write},
+        rows::{Queued, Write},
     },
 };
 
@@ -140,17 +141,18 @@ impl Performer {
         notices
             .into_iter()
             .map(|telling| {
+                let id = event_id(&telling.id);
                 let context = Context {
                     machine: self.config.machine.to_string(),
                     at_unix_ms: now.unix_ms,
-                    id: telling.id.clone(),
+                    id: id.clone(),
                     click: click.clone(),
                     unrecorded,
                 };
                 let message = render(&telling.notice, &context);
                 tracing::warn!(title = message.title, "notice");
                 self.metrics.notice_raised(telling.notice.level());
-                Queued { id: telling.id, notice: telling.notice, at_ms: now.unix_ms, message }
+                Queued { id, notice: telling.notice, at_ms: now.unix_ms, message }
             })
             .filter(|_| self.courier.is_some())
             .collect()
@@ -199,13 +201,34 @@ impl Performer {
     }
 }
 
-/// The canonical directories of lanes, resolved once at start.
-pub type Directories = BTreeMap<LaneId, PathBuf>;
-
-/// A worker that was named for a lane's lock.
-pub type Naming = (LaneId, OpenWorker);
+/// An event's identity in the alphabet and length that ntfy's `sequence_id` allows: lane ids may hold dots.
+fn event_id(id: &str) -> String {
+    let clean: String =
+        id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
+    if clean.len() <= 64 {
+        return clean;
+    }
+    let digest = Sha256::digest(id.as_bytes());
+    let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{hex}", clean.chars().take(39).collect::<String>())
+}
 
 /// A bounded queue to a task of ours.
 pub(crate) fn queue<T>() -> (mpsc::Sender<T>, mpsc::Receiver<T>) {
     mpsc::channel(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lanewarden_notify::render::is_event_id;
+
+    #[test]
+    fn every_identity_is_legal_and_no_two_events_share_one() {
+        let long = format!("hold-{}-memory-1796075042786", "a.b".repeat(20));
+        for id in ["oom-00112233445566778899aabbccddeeff", "hold-lane.1-load-17", long.as_str()] {
+            assert!(is_event_id(&event_id(id)), "{id}");
+        }
+        assert_ne!(event_id(&long), event_id(&long.replace("786", "787")));
+    }
 }

@@ -331,7 +331,7 @@ pub fn worker_env(vars: impl IntoIterator<Item = (String, String)>) -> BTreeMap<
 
 pub(super) async fn spool_view(store: &Store) -> Option<SpoolView> {
     let counts = store
-        .call("counting notices", |connection| {
+        .ask("counting notices", |connection| {
             courier::sql(lanewarden_notify::spool::counts(connection))
         })
         .await

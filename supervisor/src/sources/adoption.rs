@@ -22,11 +22,18 @@ pub async fn gather(
     boot_id: &str,
     machine: &MachineName,
 ) -> Result<Beginning, StoreError> {
-    let (rows, open) = store
-        .call("reading what was there", |connection| {
-            Ok((store::lanes(connection)?, store::open_runs(connection)?))
+    let nonces: Vec<String> =
+        inventory.ended.iter().map(|end| end.ended.started.run.to_string()).collect();
+    let (rows, open, judged) = store
+        .call("reading what was there", move |connection| {
+            let judged = store::judged_runs(connection, &nonces)?;
+            Ok((store::lanes(connection)?, store::open_runs(connection)?, judged))
         })
         .await?;
+    let (recorded, ended): (Vec<_>, Vec<_>) = inventory
+        .ended
+        .into_iter()
+        .partition(|end| judged.iter().any(|run| run == end.ended.started.run.as_str()));
     let same_boot = rows.iter().all(|(_, boot)| boot == boot_id);
     let open = open
         .into_iter()
@@ -39,7 +46,8 @@ pub async fn gather(
         lanes: rows.into_iter().map(|(row, _)| row).collect(),
         open,
         living: inventory.living,
-        ended: inventory.ended,
+        ended,
+        recorded: recorded.into_iter().map(|end| end.ended.started.run).collect(),
         same_boot,
     })
 }

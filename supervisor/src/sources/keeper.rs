@@ -15,7 +15,7 @@ use tokio::{
         UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::mpsc,
+    sync::{mpsc, oneshot},
 };
 
 use super::{Events, marker};
@@ -102,15 +102,31 @@ impl Places {
 /// Sends orders to the keeper. Orders that cannot be sent are dropped: what became of them is settled when it is back.
 #[derive(Debug, Clone)]
 pub struct Link {
-    orders: mpsc::Sender<Request>,
+    orders: mpsc::Sender<Outgoing>,
+}
+
+/// What goes to the keeper.
+#[derive(Debug)]
+enum Outgoing {
+    /// An order.
+    Order(Request),
+    /// Tell how many runs the keeper still has, once everything before this is done.
+    Settle(oneshot::Sender<usize>),
 }
 
 impl Link {
     /// Queues an order.
     pub fn send(&self, request: Request) {
-        if self.orders.try_send(request).is_err() {
+        if self.orders.try_send(Outgoing::Order(request)).is_err() {
             tracing::error!("an order to the keeper was not queued: it does not keep up");
         }
+    }
+
+    /// Waits, bounded, until every order before this is done; how many runs the keeper still has, if it answered.
+    pub async fn settle(&self, within: Duration) -> Option<usize> {
+        let (answer, answered) = oneshot::channel();
+        self.orders.try_send(Outgoing::Settle(answer)).ok()?;
+        tokio::time::timeout(within, answered).await.ok()?.ok()
     }
 }
 
@@ -148,8 +164,16 @@ struct Connection {
     next_id: u64,
 }
 
-/// A worker that was asked for and not confirmed.
-type Pending = HashMap<u64, (LaneId, RunId)>;
+/// What waits for an answer.
+#[derive(Debug)]
+enum Waiting {
+    /// A worker that was asked for and not confirmed.
+    Spawn(LaneId, RunId),
+    /// Somebody who wants to know what is left.
+    Settled(oneshot::Sender<usize>),
+}
+
+type Pending = HashMap<u64, Waiting>;
 
 async fn reach(
     places: &Places,
@@ -260,7 +284,7 @@ fn with_marker(places: &Places, ended: Ended, counter: &mut BoxCounter) -> Ended
 async fn serve(
     places: Places,
     mut connection: Connection,
-    mut inbox: mpsc::Receiver<Request>,
+    mut inbox: mpsc::Receiver<Outgoing>,
     events: Events,
     mut counter: BoxCounter,
 ) {
@@ -310,19 +334,19 @@ async fn serve(
 
 async fn send_order(
     connection: &mut Connection,
-    order: Request,
+    outgoing: Outgoing,
     pending: &mut Pending,
 ) -> Result<(), LinkError> {
-    let spawns = match &order {
-        Request::Spawn(order) => Some((order.lane.clone(), order.run.clone())),
-        Request::Hello { .. } | Request::Signal { .. } | Request::List | Request::Forget { .. } => {
-            None
+    let (request, waiting) = match outgoing {
+        Outgoing::Settle(answer) => (Request::List, Some(Waiting::Settled(answer))),
+        Outgoing::Order(Request::Spawn(order)) => {
+            let waiting = Waiting::Spawn(order.lane.clone(), order.run.clone());
+            (Request::Spawn(order), Some(waiting))
         }
+        Outgoing::Order(request) => (request, None),
     };
-    let id = connection.send(order).await?;
-    if let Some(spawn) = spawns {
-        pending.insert(id, spawn);
-    }
+    let id = connection.send(request).await?;
+    pending.extend(waiting.map(|waiting| (id, waiting)));
     Ok(())
 }
 
@@ -338,22 +362,32 @@ fn event_of(
         }
         FromKeeper::Reply(reply) => reply,
     };
-    let spawn = pending.remove(&reply.id);
-    match reply.answer {
-        Answer::Spawned(started) => Some(Event::Spawned(started)),
-        Answer::NotSpawned { run, step, message, .. } => {
-            let (lane, _) = spawn?;
+    let waiting = pending.remove(&reply.id);
+    match (reply.answer, waiting) {
+        (Answer::Spawned(started), _) => Some(Event::Spawned(started)),
+        (Answer::NotSpawned { run, step, message, .. }, Some(Waiting::Spawn(lane, _))) => {
             Some(Event::NotSpawned { lane, run, step, message })
         }
-        Answer::Refused { message } => {
-            tracing::error!(message, "the keeper refused an order");
-            let (lane, run) = spawn?;
+        (Answer::Refused { message }, Some(Waiting::Spawn(lane, run))) => {
             Some(Event::NotSpawned { lane, run, step: "refused".to_owned(), message })
         }
-        Answer::Hello { .. }
-        | Answer::Signalled { .. }
-        | Answer::Runs { .. }
-        | Answer::Forgotten => None,
+        (Answer::Refused { message }, _) => {
+            tracing::error!(message, "the keeper refused an order");
+            None
+        }
+        (Answer::Runs { living, ended }, Some(Waiting::Settled(asker))) => {
+            // Whoever asked may have given up.
+            let _gone: Result<(), usize> = asker.send(living.len() + ended.len());
+            None
+        }
+        (
+            Answer::Hello { .. }
+            | Answer::NotSpawned { .. }
+            | Answer::Signalled { .. }
+            | Answer::Runs { .. }
+            | Answer::Forgotten,
+            _,
+        ) => None,
     }
 }
 

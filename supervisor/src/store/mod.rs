@@ -14,7 +14,9 @@ mod write;
 
 use std::{path::PathBuf, time::Duration};
 
-pub use read::{HistoryRow, claims, history, lanes, newest_runs, open_runs, started_run};
+pub use read::{
+    HistoryRow, claims, history, judged_runs, lanes, newest_runs, open_runs, started_run,
+};
 pub use schema::{SCHEMA_VERSION, open, open_to_read};
 pub use thread::{Store, Written};
 
@@ -57,8 +59,8 @@ pub enum StoreError {
         /// What SQLite said.
         source: rusqlite::Error,
     },
-    /// The store's thread is gone, which only happens while the daemon ends.
-    #[error("the store is closed")]
+    /// The store's thread is gone, or its disk hangs.
+    #[error("the store does not answer")]
     Closed,
 }
 

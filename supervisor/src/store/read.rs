@@ -160,6 +160,22 @@ fn open_run(row: &Row<'_>) -> rusqlite::Result<OpenRun> {
     })
 }
 
+/// Those of these runs that are judged already.
+///
+/// # Errors
+/// What SQLite says.
+pub fn judged_runs(connection: &Connection, runs: &[String]) -> rusqlite::Result<Vec<String>> {
+    let mut statement =
+        connection.prepare("SELECT 1 FROM run WHERE run = ?1 AND ended_at_ms IS NOT NULL")?;
+    let mut judged = Vec::new();
+    for run in runs {
+        if statement.exists([run])? {
+            judged.push(run.clone());
+        }
+    }
+    Ok(judged)
+}
+
 /// A lane's newest runs, ended or not, newest first.
 ///
 /// # Errors

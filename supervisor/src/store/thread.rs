@@ -1,7 +1,11 @@
 //! The store's own thread: the only one that touches the connection.
 
 use std::{
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
+    },
     thread,
     time::Duration,
 };
@@ -39,6 +43,8 @@ enum Job {
 #[derive(Debug, Clone)]
 pub struct Store {
     jobs: SyncSender<Job>,
+    /// A record was given up on, and the thread has not come back since: nobody waits for it again.
+    hung: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -48,11 +54,13 @@ impl Store {
     /// The system's, if no thread can be made.
     pub fn start(connection: Connection, boot_id: String) -> std::io::Result<Self> {
         let (jobs, inbox) = sync_channel(1024);
+        let hung = Arc::new(AtomicBool::new(false));
+        let back = Arc::clone(&hung);
         thread::Builder::new()
             .name("store".to_owned())
             .stack_size(512 * 1024)
-            .spawn(move || work(connection, &boot_id, &inbox))?;
-        Ok(Self { jobs })
+            .spawn(move || work(connection, &boot_id, &inbox, &back))?;
+        Ok(Self { jobs, hung })
     }
 
     /// Records, and waits for it no longer than [`PATIENCE`].
@@ -67,14 +75,37 @@ impl Store {
                 return Written::Waiting(StoreError::Closed.to_string());
             }
         }
-        match tokio::time::timeout(PATIENCE, answered).await {
+        let patience = if self.hung.load(Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
+        match tokio::time::timeout(patience, answered).await {
             Ok(Ok(written)) => written,
             Ok(Err(_)) => Written::Waiting(StoreError::Closed.to_string()),
-            Err(_) => Written::Waiting(format!("no answer within {} s", PATIENCE.as_secs())),
+            Err(_) => {
+                self.hung.store(true, Ordering::Relaxed);
+                Written::Waiting(format!("the disk did not answer within {} s", PATIENCE.as_secs()))
+            }
         }
     }
 
-    /// Runs `work` on the connection and gives back what it returns.
+    /// As [`Store::call`], for callers that must not wait for a hung disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Closed`] also if there is no answer within [`PATIENCE`].
+    pub async fn ask<T, F>(&self, doing: &'static str, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        if self.hung.load(Ordering::Relaxed) {
+            return Err(StoreError::Closed);
+        }
+        let answer = tokio::time::timeout(PATIENCE, self.call(doing, work)).await;
+        answer.unwrap_or_else(|_| {
+            self.hung.store(true, Ordering::Relaxed);
+            Err(StoreError::Closed)
+        })
+    }
+
+    /// Runs `work` on the connection and gives back what it returns, however long that takes.
     ///
     /// # Errors
     /// [`StoreError::Closed`] if the thread is gone or overwhelmed, else what `work` says.
@@ -93,7 +124,7 @@ impl Store {
     }
 }
 
-fn work(mut connection: Connection, boot_id: &str, inbox: &Receiver<Job>) {
+fn work(mut connection: Connection, boot_id: &str, inbox: &Receiver<Job>, hung: &AtomicBool) {
     let mut backlog = Backlog::default();
     loop {
         let next = if backlog.len() == 0 {
@@ -101,6 +132,7 @@ fn work(mut connection: Connection, boot_id: &str, inbox: &Receiver<Job>) {
         } else {
             inbox.recv_timeout(RETRY)
         };
+        hung.store(false, Ordering::Relaxed);
         match next {
             Ok(Job::Record(record, answer)) => {
                 backlog.push(record);
