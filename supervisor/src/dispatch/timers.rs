@@ -54,7 +54,7 @@ impl Dispatcher {
         let Some(lane) = self.lanes.get_mut(id) else { return };
         let Some(run) = lane.run.as_mut().filter(|run| run.ended.is_none()) else { return };
         if let Some(stopping) = run.stopping.as_mut() {
-            if cause == StopCause::Order {
+            if (stopping.cause, cause) == (StopCause::Restart, StopCause::Order) {
                 stopping.cause = cause;
             }
             return;
@@ -113,7 +113,9 @@ impl Dispatcher {
                 Rung::Wait(until) => until,
                 Rung::Kill => now.boot_ms,
             });
-        let deadline = lane.deadline().filter(|_| run.is_some_and(|run| run.stopping.is_none()));
+        let deadline = lane
+            .deadline()
+            .filter(|_| run.is_some_and(|run| run.stopping.is_none() && run.ended.is_none()));
         [claiming, start, evidence, stopping, deadline].into_iter().flatten().min()
     }
 }
