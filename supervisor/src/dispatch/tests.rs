@@ -1,7 +1,7 @@
 //! The flow, tested by what it returns: events in, lists of effects out, nothing between.
 
-mod adoption;
 mod admission;
+mod adoption;
 mod evidence;
 mod machine;
 mod orders;

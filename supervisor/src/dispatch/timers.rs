@@ -30,8 +30,9 @@ impl Dispatcher {
         let evidence_due =
             lane.run.as_mut().and_then(|run| run.ended.take_if(|(_, until)| *until <= now.boot_ms));
         if let Some((ended, _)) = evidence_due {
-            return self.finish_kept(id, &ended, now, turn);
+            self.finish_kept(id, &ended, now, turn);
         }
+        let Some(lane) = self.lanes.get(id) else { return };
         if matches!(lane.step, Step::Claiming(until) if until <= now.boot_ms) {
             return self.spawn(id, now, turn);
         }

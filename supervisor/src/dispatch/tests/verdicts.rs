@@ -3,9 +3,9 @@
 use super::world::*;
 use crate::{
     event::{Beginning, Event, Order},
+    ids::RunId,
     keeper::protocol::{Started, StopSignal},
     store::rows::OpenRun,
-    ids::RunId,
     verdict::{LaneState, RunVerdict, SigkillEnd},
 };
 

@@ -233,10 +233,14 @@ impl World {
 
     /// The order that the last turn gave to the keeper.
     pub(super) fn spawn_order(&self) -> SpawnOrder {
-        let orders: Vec<_> = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Spawn(order) => Some(order.as_ref().clone()),
-            _ => None,
-        }).collect();
+        let orders: Vec<_> = self
+            .effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Spawn(order) => Some(order.as_ref().clone()),
+                _ => None,
+            })
+            .collect();
         assert_eq!(orders.len(), 1, "{:#?}", self.effects);
         orders.into_iter().next().unwrap()
     }
