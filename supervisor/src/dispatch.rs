@@ -26,7 +26,11 @@ use turn::Turn;
 use crate::{
     clock::Now,
     config,
-    decide::attribution::{Candidate, LaneKill, SigkillFacts, owner, wants_kernel_log},
+    decide::{
+        attribution::{Candidate, LaneKill, SigkillFacts, owner, wants_kernel_log},
+        exit::StopCause,
+        marker::MarkerReading,
+    },
     effect::{Effect, Goodbye, Telling},
     event::{ClaimAnswer, EndedRun, Event, Termination},
     ids::{LaneId, RunId},
@@ -34,7 +38,7 @@ use crate::{
     lane::{Lane, Step},
     observe::Observation,
     store::rows::{KillRow, OpenRun, OpenWorker, Write},
-    verdict::{LaneState, SigkillEnd},
+    verdict::{LaneState, RunVerdict, SigkillEnd},
     view::BoxView,
 };
 
@@ -62,6 +66,13 @@ struct Ending {
     termination: Option<Termination>,
     /// The goodbye was said.
     exited: bool,
+}
+
+impl Ending {
+    /// Whether nothing more is started.
+    const fn winds_down(self) -> bool {
+        self.draining || self.termination.is_some()
+    }
 }
 
 impl Dispatcher {
@@ -186,24 +197,16 @@ impl Dispatcher {
     fn on_spawned(&mut self, started: Started, now: Now, turn: &mut Turn) {
         let id = started.lane.clone();
         let Some(lane) = self.lanes.get_mut(&id) else { return turn.stranger(&started) };
+        if lane.run.is_none() && lane.config.mode == config::Mode::Manage {
+            return self.take_late(started, now, turn);
+        }
         let Some(run) = lane.run.as_mut().filter(|run| run.id == started.run) else {
             return turn.stranger(&started);
         };
         lane.step = Step::Idle;
         run.started = Some(started.clone());
         let ordered = run.stopping.is_some().then(|| timers::signal(run, StopSignal::Term));
-        turn.write(Write::RunStarted(OpenRun {
-            run: started.run.clone(),
-            lane: id.clone(),
-            started_at_ms: started.started_at_ms,
-            worker: Some(OpenWorker {
-                pid: started.pid,
-                start_ticks: started.start_ticks,
-                boot_id: self.setup.boot_id.clone(),
-                pidns: self.setup.pidns,
-                cgroup: started.cgroup.clone(),
-            }),
-        }));
+        self.write_started(&started, turn);
         turn.observe(Observation::RunStarted {
             lane: id.clone(),
             run: started.run.clone(),
@@ -216,11 +219,47 @@ impl Dispatcher {
         });
         if let Some(signal) = ordered {
             // The order came while the keeper was starting it.
-            self.move_to(&id, LaneState::Stopping, None, now, turn);
             turn.then(signal);
+            turn.observe(Observation::Signalled { lane: id.clone(), how: StopSignal::Term });
+            let why = Some("its end was ordered while it was started".to_owned());
+            self.move_to(&id, LaneState::Stopping, why, now, turn);
         } else {
             self.move_to(&id, LaneState::Running, None, now, turn);
         }
+    }
+
+    /// A worker of a run that was given up, because the keeper that was asked for it went away, came up after all: ours,
+    /// and better taken back than left alone in the lane.
+    fn take_late(&mut self, started: Started, now: Now, turn: &mut Turn) {
+        let Some(lane) = self.lanes.get_mut(&started.lane) else { return };
+        let seen_to_end = lane.last.as_ref().is_some_and(|last| {
+            last.run == started.run.as_str() && last.verdict != RunVerdict::Vanished
+        });
+        if seen_to_end {
+            return turn.stranger(&started);
+        }
+        lane.step = Step::Idle;
+        let (id, down) = (started.lane.clone(), lane.down || self.ending.winds_down());
+        self.adopt(started, true, now, turn);
+        if down {
+            self.order_end(&id, StopCause::Order, now, turn);
+        }
+    }
+
+    /// The worker is on record, so that the next daemon knows whom to look for.
+    fn write_started(&self, started: &Started, turn: &mut Turn) {
+        turn.write(Write::RunStarted(OpenRun {
+            run: started.run.clone(),
+            lane: started.lane.clone(),
+            started_at_ms: started.started_at_ms,
+            worker: Some(OpenWorker {
+                pid: started.pid,
+                start_ticks: started.start_ticks,
+                boot_id: self.setup.boot_id.clone(),
+                pidns: self.setup.pidns,
+                cgroup: started.cgroup.clone(),
+            }),
+        }));
     }
 
     fn on_ended(&mut self, ended: EndedRun, now: Now, turn: &mut Turn) {
@@ -340,13 +379,26 @@ impl Dispatcher {
             .map(|(id, _)| id.clone())
             .collect();
         for id in unconfirmed {
-            self.finish_unknown(
-                &id,
-                None,
-                &crate::decide::marker::MarkerReading::Absent,
-                now,
-                turn,
-            );
+            self.finish_unknown(&id, None, &MarkerReading::Absent, now, turn);
+        }
+        self.take_orphans(now, turn);
+    }
+
+    /// Workers whose keeper is gone: a signal that was meant for them went with it, and so did the tale of their end.
+    fn take_orphans(&mut self, now: Now, turn: &mut Turn) {
+        let mut gone = Vec::new();
+        for (id, lane) in &mut self.lanes {
+            let Some(run) = lane.run.as_mut().filter(|run| !run.kept && run.ended.is_none()) else {
+                continue;
+            };
+            if let Some((wait_status, marker)) = run.gone.take() {
+                gone.push((id.clone(), wait_status, marker));
+            } else if run.stopping.is_some_and(|stopping| stopping.kill_at.is_none()) {
+                turn.then(timers::signal(run, StopSignal::Term));
+            }
+        }
+        for (id, wait_status, marker) in gone {
+            self.finish_unknown(&id, wait_status, &marker, now, turn);
         }
     }
 
@@ -418,6 +470,11 @@ impl Dispatcher {
         let pending = self.lanes.values().any(|lane| lane.run.is_some());
         if how == Termination::LeaveWorkers || !pending {
             self.ending.exited = true;
+            for (id, lane) in &mut self.lanes {
+                for client in lane.waiting.drain(..) {
+                    turn.refuse(client, format!("the daemon ends before the worker of {id} does"));
+                }
+            }
             turn.then(Effect::Exit(Goodbye { workers_left: workers }));
         }
     }

@@ -15,7 +15,7 @@ use crate::{
 pub type ControlId = u64;
 
 /// One deed.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum Effect {
     /// Write these rows and queue these notices, in one transaction.
     Record {

@@ -5,7 +5,7 @@ use lanewarden_probes::ending::Usage;
 use crate::{
     clock::Now,
     config,
-    decide::{attribution::LaneKill, restart::History, shutdown::Stopping},
+    decide::{attribution::LaneKill, marker::MarkerReading, restart::History, shutdown::Stopping},
     effect::ControlId,
     event::EndedRun,
     ids::RunId,
@@ -26,19 +26,19 @@ use LaneState::{
 /// stopped, cooling, held, parked, tripped, exhausted, occupied -> starting   a start is due
 /// starting -> running        the worker runs             starting -> cooling, tripped, ...   it did not start
 /// running  -> stopping       its end was ordered         running, stopping -> cooling, ...   it ended
-/// vacant  <-> observed       an occupant came, went
+/// vacant  <-> observed       an occupant came, went      running, stopping -> vacant   it is only observed by now
 /// ```
 pub const TRANSITIONS: &[(LaneState, &[LaneState])] = &[
     (Starting, &[Running, Ending, Cooling, Held, Tripped, Exhausted, Parked, Stopped, Occupied]),
-    (Running, &[Ending, Cooling, Tripped, Exhausted, Parked, Stopped, Occupied]),
-    (Ending, &[Cooling, Starting, Tripped, Exhausted, Parked, Stopped, Occupied]),
-    (Cooling, &[Starting, Running, Stopped, Exhausted]),
+    (Running, &[Ending, Cooling, Tripped, Exhausted, Parked, Stopped, Occupied, Vacant]),
+    (Ending, &[Cooling, Starting, Tripped, Exhausted, Parked, Stopped, Occupied, Vacant]),
+    (Cooling, &[Starting, Running, Stopped, Exhausted, Occupied]),
     (Held, &[Starting, Running, Stopped, Occupied, Exhausted]),
     (Parked, &[Starting, Running, Stopped]),
     (Tripped, &[Starting, Running, Stopped]),
     (Exhausted, &[Starting, Running, Stopped]),
-    (Stopped, &[Starting, Running, Occupied]),
-    (Occupied, &[Starting, Running, Stopped, Held]),
+    (Stopped, &[Starting, Running, Occupied, Exhausted]),
+    (Occupied, &[Starting, Running, Stopped, Held, Exhausted]),
     (Observed, &[Vacant, Stopped]),
     (Vacant, &[Observed, Stopped]),
 ];
@@ -75,7 +75,7 @@ pub struct Lane {
     pub since_ms: i64,
     /// What it waits for.
     pub step: Step,
-    /// Whether an operator wants it down, or we are draining.
+    /// Whether an operator wants it down.
     pub down: bool,
     /// When it is to be tried next, on the boot clock.
     pub next_start: Option<u64>,
@@ -87,13 +87,16 @@ pub struct Lane {
     pub run: Option<Run>,
     /// The newest judged run.
     pub last: Option<LastView>,
-    /// The forge's answer on it.
-    pub verified: Verified,
+    /// The newest verdict and the forge's answer on it; outlives the daemon.
+    pub judged: Option<(RunVerdict, Verified)>,
     /// The issue, if it is known.
     pub issue: Option<u64>,
     /// Its claim, as the remote has it.
     pub claim: Option<(String, String, i64)>,
-    /// Clients that wait until it is down.
+    /// Whether another worker is to be started as soon as this one has ended, on order.
+    pub again: bool,
+    /// Clients that wait for the end of its worker. Not empty only while the lane is ordered down or `again` is set, so
+    /// that each of them is answered when the run is over.
     pub waiting: Vec<ControlId>,
 }
 
@@ -125,6 +128,9 @@ pub struct Run {
     pub ended: Option<(EndedRun, u64)>,
     /// OOM kills in its tree.
     pub kills: Vec<LaneKill>,
+    /// Its pidfd said that the worker is gone while its keeper was to tell how: all that is known, should that keeper be
+    /// gone too.
+    pub gone: Option<(Option<i32>, MarkerReading)>,
 }
 
 impl Lane {
@@ -147,9 +153,10 @@ impl Lane {
             spent: Spent { since_ms: now.unix_ms, ..Spent::default() },
             run: None,
             last: None,
-            verified: Verified::NotAsked,
+            judged: None,
             issue: None,
             claim: None,
+            again: false,
             waiting: Vec::new(),
         }
     }
@@ -168,6 +175,21 @@ impl Lane {
         self.run.as_ref().is_some_and(|run| run.ended.is_none())
     }
 
+    /// A run that is begun now and of whose worker nothing is known yet.
+    #[must_use]
+    pub const fn begun(run: RunId, now: Now) -> Run {
+        Run {
+            id: run,
+            started: None,
+            began: now,
+            kept: true,
+            stopping: None,
+            ended: None,
+            kills: Vec::new(),
+            gone: None,
+        }
+    }
+
     /// The row that the store keeps of it.
     #[must_use]
     pub fn row(&self) -> LaneRow {
@@ -184,7 +206,7 @@ impl Lane {
             issues: self.spent.issues,
             counting_since_ms: self.spent.since_ms,
             issue: self.issue,
-            last: self.last.as_ref().map(|last| (last.verdict, self.verified)),
+            last: self.judged,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
     event::Beginning,
     ids::LaneId,
     keeper::protocol::Started,
-    lane::{Run, Spent, Step},
+    lane::{Lane, Run, Spent, Step},
     observe::Observation,
     store::rows::{LaneRow, OpenRun},
     verdict::LaneState,
@@ -30,10 +30,18 @@ impl Dispatcher {
         }
         for end in beginning.ended {
             let started = end.ended.started.clone();
-            if self.lanes.contains_key(&started.lane) {
-                self.set_run(&started, true, now);
+            match self.lanes.get(&started.lane).map(|lane| lane.run.is_some()) {
+                // Its lane has moved on: it never costs a living worker its place.
+                Some(true) => {
+                    let run = run_of(&started, true, now);
+                    self.bury(&started.lane, &run, Some(&end), now, turn);
+                }
+                Some(false) => {
+                    self.set_run(&started, true, now);
+                    self.on_ended(end, now, turn);
+                }
+                None => self.on_ended(end, now, turn),
             }
-            self.on_ended(end, now, turn);
         }
         let mut lost = Vec::new();
         for (open, judged) in beginning.open {
@@ -57,14 +65,25 @@ impl Dispatcher {
         let Some(lane) = self.lanes.get_mut(&row.lane) else { return };
         lane.down = row.down;
         lane.issue = row.issue;
+        lane.judged = row.last;
         lane.spent = Spent { runs: row.runs, issues: row.issues, since_ms: row.counting_since_ms };
         if same_boot {
             // Moments of another boot's clock mean nothing here.
             lane.history = History { failures: row.failures_boot_ms, streak: row.streak };
             lane.next_start = row.next_start_boot_ms;
         }
-        let stays =
-            matches!(row.state, LaneState::Parked | LaneState::Tripped | LaneState::Exhausted);
+        let stays = match row.state {
+            LaneState::Parked | LaneState::Tripped | LaneState::Exhausted => true,
+            LaneState::Cooling => lane.next_start.is_some(),
+            LaneState::Starting
+            | LaneState::Running
+            | LaneState::Stopping
+            | LaneState::Held
+            | LaneState::Stopped
+            | LaneState::Occupied
+            | LaneState::Observed
+            | LaneState::Vacant => false,
+        };
         if stays && lane.config.mode == Mode::Manage {
             lane.state = row.state;
             lane.reason = row.reason;
@@ -74,19 +93,7 @@ impl Dispatcher {
 
     fn set_run(&mut self, started: &Started, kept: bool, now: Now) {
         let Some(lane) = self.lanes.get_mut(&started.lane) else { return };
-        let lived = u64::try_from(now.unix_ms - started.started_at_ms).unwrap_or(0);
-        lane.run = Some(Run {
-            id: started.run.clone(),
-            started: Some(started.clone()),
-            began: Now {
-                boot_ms: now.boot_ms.saturating_sub(lived),
-                unix_ms: started.started_at_ms,
-            },
-            kept,
-            stopping: None,
-            ended: None,
-            kills: Vec::new(),
-        });
+        lane.run = Some(run_of(started, kept, now));
         lane.next_start = None;
         // Not a transition: this is where the last daemon left it.
         lane.state = LaneState::Running;
@@ -94,12 +101,16 @@ impl Dispatcher {
     }
 
     /// Takes over a living worker. It is never started again, signalled or judged on the way.
-    fn adopt(&mut self, started: Started, kept: bool, now: Now, turn: &mut Turn) {
+    pub(super) fn adopt(&mut self, started: Started, kept: bool, now: Now, turn: &mut Turn) {
         let id = started.lane.clone();
-        if !self.lanes.contains_key(&id) {
+        if self.lanes.get(&id).is_none_or(|lane| lane.run.is_some()) {
             return turn.stranger(&started);
         }
         self.set_run(&started, kept, now);
+        if kept {
+            // The last daemon may have died between asking for it and being told.
+            self.write_started(&started, turn);
+        }
         turn.then(Effect::Watch {
             run: started.run,
             pid: started.pid,
@@ -135,12 +146,26 @@ impl Dispatcher {
             cgroup: open.worker.as_ref().and_then(|worker| worker.cgroup.clone()),
             degraded: vec!["its keeper is gone: its exit status may stay unknown".to_owned()],
         };
+        let Some(lane) = self.lanes.get(&id) else { return };
+        if lane.run.is_some() {
+            // Another run has the lane by now. What ended is recorded; what may live is left alone.
+            if alive {
+                turn.stranger(&started);
+            } else {
+                self.bury(&id, &run_of(&started, false, now), None, now, turn);
+            }
+            return;
+        }
+        // These start nothing by themselves, and whoever orders a start asks first who is in the lane.
+        let waits =
+            matches!(lane.state, LaneState::Parked | LaneState::Tripped | LaneState::Exhausted);
         match judged {
             // Alive by identity: ours, without a parent. It is watched by pidfd.
             Some(judged) if alive && !judged.verdict.is_unknown() => {
                 self.adopt(started, false, now, turn);
             }
             // Cannot tell: nothing is started beside it.
+            Some(_) if alive && waits => {}
             Some(judged) if alive => {
                 let why = format!("its last worker (pid {}): {}", started.pid, judged.reason);
                 self.occupied(&id, why, now, turn);
@@ -176,14 +201,16 @@ impl Dispatcher {
                 LaneState::Stopped => {
                     lane.next_start.get_or_insert(now.boot_ms);
                 }
-                LaneState::Parked | LaneState::Tripped | LaneState::Exhausted => {
+                LaneState::Parked
+                | LaneState::Tripped
+                | LaneState::Exhausted
+                | LaneState::Cooling => {
                     let (state, reason) = (lane.state, lane.reason.clone());
                     self.move_to(&id, state, reason, now, turn);
                 }
                 LaneState::Starting
                 | LaneState::Running
                 | LaneState::Stopping
-                | LaneState::Cooling
                 | LaneState::Held
                 | LaneState::Occupied
                 | LaneState::Observed
@@ -191,4 +218,11 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// The run of a worker that was started before us.
+fn run_of(started: &Started, kept: bool, now: Now) -> Run {
+    let lived = u64::try_from(now.unix_ms.saturating_sub(started.started_at_ms)).unwrap_or(0);
+    let began = Now { boot_ms: now.boot_ms.saturating_sub(lived), unix_ms: started.started_at_ms };
+    Run { started: Some(started.clone()), kept, ..Lane::begun(started.run.clone(), began) }
 }

@@ -9,6 +9,7 @@ use lanewarden_probes::{
 use super::{Dispatcher, turn::Turn};
 use crate::{
     clock::Now,
+    config::Mode,
     decide::{
         exit::{EndFacts, JudgedEnd, KnownEnd, StopCause, judge},
         marker::{self, MarkerFinding, MarkerReading},
@@ -18,7 +19,7 @@ use crate::{
     event::EndedRun,
     ids::{LaneId, RunId},
     keeper::protocol::{Ended, StopSignal},
-    lane::{self, Step},
+    lane::{self, Run, Step},
     observe::Observation,
     store::rows::{EndedRow, Write},
     verdict::{LaneState, RunVerdict, SigkillEnd},
@@ -88,14 +89,18 @@ pub(super) fn oom_page(
     }
 }
 
-impl Dispatcher {
-    /// A run that its keeper saw end.
-    pub(super) fn finish_kept(&mut self, id: &LaneId, seen: &EndedRun, now: Now, turn: &mut Turn) {
+impl Finish {
+    /// How long the run lived, milliseconds.
+    fn lived_ms(&self) -> u64 {
+        u64::try_from(self.ended_at_ms.saturating_sub(self.started_at_ms)).unwrap_or(0)
+    }
+
+    /// What a keeper saw.
+    fn seen(seen: &EndedRun) -> Self {
         let ended = &seen.ended;
-        let end =
-            Ending::from_wait_status(ended.wait_status).map_or(KnownEnd::Unknown, KnownEnd::Known);
-        let finish = Finish {
-            end,
+        Self {
+            end: Ending::from_wait_status(ended.wait_status)
+                .map_or(KnownEnd::Unknown, KnownEnd::Known),
             marker: marker::find(&seen.marker, &ended.started.run),
             our_kill: our_kill(ended),
             counted: counted(ended),
@@ -106,21 +111,12 @@ impl Dispatcher {
             leftovers: ended.leftovers,
             survivors: ended.survivors.clone(),
             said: None,
-        };
-        self.finish(id, &finish, now, turn);
+        }
     }
 
-    /// A run whose parent is gone; the kernel may still have told its wait status.
-    pub(super) fn finish_unknown(
-        &mut self,
-        id: &LaneId,
-        wait_status: Option<i32>,
-        reading: &MarkerReading,
-        now: Now,
-        turn: &mut Turn,
-    ) {
-        let Some(run) = self.lanes.get(id).and_then(|lane| lane.run.as_ref()) else { return };
-        let finish = Finish {
+    /// What is left to know when no keeper saw it.
+    fn unseen(run: &Run, wait_status: Option<i32>, reading: &MarkerReading, now: Now) -> Self {
+        Self {
             end: wait_status
                 .and_then(Ending::from_wait_status)
                 .map_or(KnownEnd::Unknown, KnownEnd::Known),
@@ -134,8 +130,45 @@ impl Dispatcher {
             leftovers: 0,
             survivors: Vec::new(),
             said: None,
-        };
+        }
+    }
+}
+
+impl Dispatcher {
+    /// A run that its keeper saw end.
+    pub(super) fn finish_kept(&mut self, id: &LaneId, seen: &EndedRun, now: Now, turn: &mut Turn) {
+        self.finish(id, &Finish::seen(seen), now, turn);
+    }
+
+    /// A run whose parent is gone; the kernel may still have told its wait status.
+    pub(super) fn finish_unknown(
+        &mut self,
+        id: &LaneId,
+        wait_status: Option<i32>,
+        reading: &MarkerReading,
+        now: Now,
+        turn: &mut Turn,
+    ) {
+        let Some(run) = self.lanes.get(id).and_then(|lane| lane.run.as_ref()) else { return };
+        let finish = Finish::unseen(run, wait_status, reading, now);
         self.finish(id, &finish, now, turn);
+    }
+
+    /// Judges and records a run beside the one that its lane has now: `seen` by a keeper, or by nobody. Nothing that the
+    /// lane is about to do follows from it.
+    pub(super) fn bury(
+        &self,
+        id: &LaneId,
+        run: &Run,
+        seen: Option<&EndedRun>,
+        now: Now,
+        turn: &mut Turn,
+    ) {
+        let finish = seen
+            .map_or_else(|| Finish::unseen(run, None, &MarkerReading::Absent, now), Finish::seen);
+        let (judged, row) = judge_run(id, run, &finish);
+        let limit = self.lanes.get(id).and_then(|lane| lane.config.limits.memory_max);
+        report(run, &finish, &judged, row, limit, now, turn);
     }
 
     /// A run whose program never ran.
@@ -184,9 +217,10 @@ impl Dispatcher {
         turn: &mut Turn,
     ) {
         let Some(id) = self.lane_of(run) else { return };
-        let kept =
-            self.lanes.get(&id).is_some_and(|lane| lane.run.as_ref().is_some_and(|own| own.kept));
-        if !kept {
+        let Some(own) = self.lanes.get_mut(&id).and_then(|lane| lane.run.as_mut()) else { return };
+        if own.kept {
+            own.gone = Some((wait_status, marker.clone()));
+        } else {
             self.finish_unknown(&id, wait_status, marker, now, turn);
         }
     }
@@ -196,75 +230,55 @@ impl Dispatcher {
         let Some(lane) = self.lanes.get_mut(id) else { return };
         let Some(run) = lane.run.take() else { return };
         lane.step = Step::Idle;
-        let facts = EndFacts {
-            end: finish.end,
-            pid: run.started.as_ref().map_or(0, |started| started.pid),
-            marker: &finish.marker,
-            ordered: run.stopping.map(|stopping| stopping.cause),
-            our_kill: finish.our_kill,
-            counted: finish.counted,
-            named: &run.kills,
-            ended_at_ms: finish.ended_at_ms,
-        };
-        let mut judged = judge(&facts);
-        if let Some(said) = &finish.said {
-            judged.reason.clone_from(said);
-        }
-        let row = row(id, &run.id, finish, &judged, &facts);
+        let (judged, row) = judge_run(id, &run, finish);
         lane.last = Some(lane::last_view(&row, now));
-        lane.verified = judged.verified;
+        lane.judged = Some((judged.verdict, judged.verified));
         if judged.verdict == RunVerdict::Finalized {
             lane.spent.issues = lane.spent.issues.saturating_add(1);
         }
         // Only an issue that is blocked for a technical reason is carried forward: every other end concludes or forgets.
         lane.issue = judged.issue.filter(|_| judged.verdict == RunVerdict::Blocked);
-        let lived_ms = u64::try_from(finish.ended_at_ms - finish.started_at_ms).unwrap_or(0);
-        let lived = std::time::Duration::from_millis(lived_ms);
+        let lived = std::time::Duration::from_millis(finish.lived_ms());
         lane.history = lane.history.after(judged.verdict, lived, now.boot_ms, &lane.config.restart);
         let limit = lane.config.limits.memory_max;
-
-        turn.observe(Observation::RunEnded {
-            lane: id.clone(),
-            run: run.id.clone(),
-            verdict: judged.verdict,
-            end: judged.end,
-            lived_ms,
-            judged_after_ms: u64::try_from(now.unix_ms - finish.ended_at_ms).unwrap_or(0),
-            reason: judged.reason.clone(),
-        });
-        tell_end(id, &run.id, facts.pid, &judged, &run.kills, limit, lived_ms, turn);
-        turn.write(Write::RunEnded(Box::new(row)));
-        turn.then(Effect::Forget(run.id.clone()));
-        let cause = run.stopping.map(|stopping| stopping.cause);
-        self.after_run(id, &run.id, &judged, cause, random, now, turn);
+        report(&run, finish, &judged, row, limit, now, turn);
+        self.after_run(id, &run.id, &judged, random, now, turn);
     }
 
     /// And now? Down, at once, later, or not without a person.
-    #[expect(clippy::too_many_arguments, reason = "the facts of one end, each used once")]
     fn after_run(
         &mut self,
         id: &LaneId,
         run: &RunId,
         judged: &JudgedEnd,
-        cause: Option<StopCause>,
         random: u64,
         now: Now,
         turn: &mut Turn,
     ) {
         let draining = self.ending.draining;
         let Some(lane) = self.lanes.get_mut(id) else { return };
-        if lane.down || self.ending.termination.is_some() {
+        if lane.config.mode == Mode::Observe {
+            // The configuration changed while its worker lived: it is not ours to start any more.
             lane.next_start = None;
+            turn.then(Effect::Release(id.clone()));
+            return self.move_to(id, LaneState::Vacant, None, now, turn);
+        }
+        if lane.down || self.ending.winds_down() {
+            // Only an operator's stop outlives the daemon: a lane that was drained is due again in the next one.
+            lane.next_start = None;
+            lane.again = false;
             turn.then(Effect::Release(id.clone()));
             let reason = super::start::lane_down_reason(draining);
             return self.move_to(id, LaneState::Stopped, reason, now, turn);
         }
-        if cause == Some(StopCause::Restart) {
+        if std::mem::take(&mut lane.again) {
             for client in lane.waiting.drain(..) {
                 turn.done(client, format!("{id} ended its worker and starts another"));
             }
+            // Due at once; it is begun as every start is, which asks whether there is a keeper.
             lane.next_start = Some(now.boot_ms);
-            return self.begin_start(id, now, turn);
+            let reason = Some("ordered to restart".to_owned());
+            return self.move_to(id, LaneState::Cooling, reason, now, turn);
         }
         match restart::next(
             judged.verdict,
@@ -308,19 +322,62 @@ impl Dispatcher {
     }
 }
 
+/// The verdict on a run, and the row that keeps it with its evidence.
+fn judge_run(id: &LaneId, run: &Run, finish: &Finish) -> (JudgedEnd, EndedRow) {
+    let facts = EndFacts {
+        end: finish.end,
+        pid: run.started.as_ref().map_or(0, |started| started.pid),
+        marker: &finish.marker,
+        ordered: run.stopping.map(|stopping| stopping.cause),
+        our_kill: finish.our_kill,
+        counted: finish.counted,
+        named: &run.kills,
+        ended_at_ms: finish.ended_at_ms,
+    };
+    let mut judged = judge(&facts);
+    if let Some(said) = &finish.said {
+        judged.reason.clone_from(said);
+    }
+    let row = row(id, &run.id, finish, &judged, &facts);
+    (judged, row)
+}
+
+/// Records, counts and tells a judged run, and lets the keeper forget it.
+fn report(
+    run: &Run,
+    finish: &Finish,
+    judged: &JudgedEnd,
+    row: EndedRow,
+    limit: Option<u64>,
+    now: Now,
+    turn: &mut Turn,
+) {
+    turn.observe(Observation::RunEnded {
+        lane: row.lane.clone(),
+        run: run.id.clone(),
+        verdict: judged.verdict,
+        end: judged.end,
+        lived_ms: finish.lived_ms(),
+        judged_after_ms: u64::try_from(now.unix_ms.saturating_sub(finish.ended_at_ms)).unwrap_or(0),
+        reason: judged.reason.clone(),
+    });
+    tell_end(&row.lane, run, judged, limit, finish.lived_ms(), turn);
+    turn.write(Write::RunEnded(Box::new(row)));
+    turn.then(Effect::Forget(run.id.clone()));
+}
+
 /// What a person must know of this end at once.
-#[expect(clippy::too_many_arguments, reason = "the facts of one end, each used once")]
 fn tell_end(
     id: &LaneId,
-    run: &RunId,
-    pid: u32,
+    run: &Run,
     judged: &JudgedEnd,
-    kills: &[crate::decide::attribution::LaneKill],
     limit: Option<u64>,
     lived_ms: u64,
     turn: &mut Turn,
 ) {
     let lane = id.to_string();
+    let pid = run.started.as_ref().map(|started| started.pid).filter(|&pid| pid != 0);
+    let (kills, run) = (&run.kills, &run.id);
     // A kill that the kernel log named was told when its record was read.
     if judged.verdict == RunVerdict::OomKilled && kills.is_empty() {
         let class = judged.end.unwrap_or(SigkillEnd::OomUnnamed);
@@ -333,7 +390,7 @@ fn tell_end(
                 lane: lane.clone(),
                 verdict: judged.verdict.to_string(),
                 detail: judged.reason.clone(),
-                pid: (pid != 0).then_some(pid),
+                pid,
             },
         });
     }

@@ -27,10 +27,10 @@ impl Dispatcher {
             Order::Stop(id) if self.orderable(&id, client, turn) => {
                 self.stop(&id, client, now, turn)
             }
-            Order::Start(id) if self.orderable(&id, client, turn) => {
+            Order::Start(id) if self.startable(&id, client, turn) => {
                 self.start(&id, client, now, turn);
             }
-            Order::Restart(id) if self.orderable(&id, client, turn) => {
+            Order::Restart(id) if self.startable(&id, client, turn) => {
                 self.restart(&id, client, now, turn);
             }
             Order::Issue(id, issue) if self.orderable(&id, client, turn) => {
@@ -65,9 +65,23 @@ impl Dispatcher {
         false
     }
 
+    /// Whether the lane may be started on order; says why not.
+    fn startable(&self, id: &LaneId, client: ControlId, turn: &mut Turn) -> bool {
+        if !self.orderable(id, client, turn) {
+            return false;
+        }
+        if self.ending.termination.is_some() {
+            turn.refuse(client, "the daemon is ending; order it from the next one".to_owned());
+        } else if self.ending.draining {
+            turn.refuse(client, "the box is draining; restart the daemon to end that".to_owned());
+        }
+        !self.ending.winds_down()
+    }
+
     fn stop(&mut self, id: &LaneId, client: ControlId, now: Now, turn: &mut Turn) {
         let Some(lane) = self.lanes.get_mut(id) else { return };
         lane.down = true;
+        lane.again = false;
         lane.next_start = None;
         if lane.run.is_some() {
             lane.waiting.push(client);
@@ -98,19 +112,27 @@ impl Dispatcher {
     }
 
     fn start(&mut self, id: &LaneId, client: ControlId, now: Now, turn: &mut Turn) {
-        if self.ending.draining {
-            return turn
-                .refuse(client, "the box is draining; restart the daemon to end that".to_owned());
-        }
         let Some(lane) = self.lanes.get_mut(id) else { return };
-        lane.down = false;
         if lane.run.is_some() {
-            let seconds = age_ms(lane, now).unwrap_or(0) / 1000;
-            return turn.done(client, format!("{id} has a worker since {seconds} s"));
+            if !std::mem::take(&mut lane.down) && !lane.again {
+                let seconds = age_ms(lane, now).unwrap_or(0) / 1000;
+                return turn.done(client, format!("{id} has a worker since {seconds} s"));
+            }
+            lane.again = true;
+            turn.write(Write::Lane(lane.row()));
+            return turn
+                .done(client, format!("{id} starts another worker when this one has ended"));
         }
+        lane.down = false;
         lane.history = History::default();
         lane.spent = Spent { since_ms: now.unix_ms, ..Spent::default() };
-        lane.next_start = Some(now.boot_ms);
+        // A start that is under way goes on; whoever waited for the lane to be down is overruled.
+        for waiting in lane.waiting.drain(..) {
+            turn.refuse(waiting, format!("a later order starts {id}"));
+        }
+        if lane.step == Step::Idle {
+            lane.next_start = Some(now.boot_ms);
+        }
         turn.write(Write::Lane(lane.row()));
         turn.done(client, format!("{id} starts"));
     }
@@ -122,6 +144,7 @@ impl Dispatcher {
         }
         if let Some(lane) = self.lanes.get_mut(id) {
             lane.down = false;
+            lane.again = true;
             lane.waiting.push(client);
         }
         self.order_end(id, StopCause::Restart, now, turn);
@@ -137,16 +160,20 @@ impl Dispatcher {
                 continue;
             }
             lane.next_start = None;
+            let waits = match lane.step {
+                Step::Idle => {
+                    matches!(lane.state, LaneState::Cooling | LaneState::Held | LaneState::Occupied)
+                }
+                Step::Claiming(_) => true,
+                // The answer finds us draining.
+                Step::Preparing | Step::Spawning => false,
+            };
             if lane.run.is_some() {
                 running += 1;
-            } else if lane.step == Step::Idle
-                && matches!(lane.state, LaneState::Cooling | LaneState::Held | LaneState::Occupied)
-            {
+            } else if waits {
+                lane.step = Step::Idle;
                 turn.then(Effect::Release(id.clone()));
                 self.move_to(&id, LaneState::Stopped, Some("drained".to_owned()), now, turn);
-            }
-            if let Some(lane) = self.lanes.get_mut(&id) {
-                lane.down |= lane.run.is_some() || lane.step != Step::Idle;
             }
         }
         turn.done(

@@ -12,10 +12,10 @@ use crate::{
     event::Preparation,
     ids::{LaneId, RunId},
     keeper::protocol::SpawnOrder,
-    lane::{Lane, Run, Step},
+    lane::{Lane, Step},
     observe::Observation,
     store::rows::Write,
-    verdict::LaneState,
+    verdict::{LaneState, Verified},
 };
 
 /// A lane that admission refuses, or that somebody else holds, is tried again after this long.
@@ -52,7 +52,7 @@ impl Dispatcher {
             return;
         };
         lane.step = Step::Idle;
-        if lane.down || self.ending.termination.is_some() {
+        if lane.down || self.ending.winds_down() {
             turn.then(Effect::Release(id.clone()));
             return self.move_to(
                 id,
@@ -66,6 +66,7 @@ impl Dispatcher {
             Preparation::Taken(reading) => reading,
             Preparation::Occupied(by) => return self.occupied(id, by, now, turn),
             Preparation::Unusable(what) => {
+                self.move_to(id, LaneState::Starting, None, now, turn);
                 self.start_run(id, now, turn);
                 return self.finish_not_started(id, &what, now, turn);
             }
@@ -120,8 +121,16 @@ impl Dispatcher {
         self.move_to(id, LaneState::Occupied, Some(by), now, turn);
     }
 
-    /// Asks the keeper for a worker.
+    /// Asks the keeper for a worker, if there is one to ask.
     pub(super) fn spawn(&mut self, id: &LaneId, now: Now, turn: &mut Turn) {
+        if !self.keeper_up {
+            // An order that waits for the next keeper would be carried out when nobody counts on it any more.
+            let Some(lane) = self.lanes.get_mut(id) else { return };
+            lane.step = Step::Idle;
+            lane.next_start = Some(now.boot_ms);
+            let why = "the keeper does not answer".to_owned();
+            return self.move_to(id, LaneState::Held, Some(why), now, turn);
+        }
         let Some(run) = self.start_run(id, now, turn) else { return };
         let Some(lane) = self.lanes.get_mut(id) else { return };
         lane.step = Step::Spawning;
@@ -145,15 +154,9 @@ impl Dispatcher {
         let run = self.random.run_id();
         let lane = self.lanes.get_mut(id)?;
         lane.spent.runs = lane.spent.runs.saturating_add(1);
-        lane.run = Some(Run {
-            id: run.clone(),
-            started: None,
-            began: now,
-            kept: true,
-            stopping: None,
-            ended: None,
-            kills: Vec::new(),
-        });
+        lane.next_start = None;
+        lane.again = false;
+        lane.run = Some(Lane::begun(run.clone(), now));
         turn.write(Write::RunStarting { run: run.clone(), lane: id.clone(), at_ms: now.unix_ms });
         Some(run)
     }
@@ -180,9 +183,9 @@ fn used_up(lane: &Lane, now: Now) -> Option<String> {
 /// What the lane's claim should say now.
 pub(super) fn wish(lane: &Lane) -> ClaimWish {
     let started = lane.run.as_ref().and_then(|run| run.started.as_ref());
-    let last = lane.last.as_ref().map(|last| last.verdict);
-    let concluded =
-        lane.run.is_none() && claim::concluded(last, lane.verified, lane.issue.is_some());
+    let (last, verified) = lane.judged.unzip();
+    let verified = verified.unwrap_or(Verified::NotAsked);
+    let concluded = lane.run.is_none() && claim::concluded(last, verified, lane.issue.is_some());
     ClaimWish {
         lane: lane.config.id.clone(),
         state: lane.state,

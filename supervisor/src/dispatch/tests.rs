@@ -1,1 +1,10 @@
+//! The flow, tested by what it returns: events in, lists of effects out, nothing between.
 
+mod admission;
+mod adoption;
+mod evidence;
+mod machine;
+mod orders;
+mod start;
+mod verdicts;
+mod world;

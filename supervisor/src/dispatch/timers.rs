@@ -30,8 +30,9 @@ impl Dispatcher {
         let evidence_due =
             lane.run.as_mut().and_then(|run| run.ended.take_if(|(_, until)| *until <= now.boot_ms));
         if let Some((ended, _)) = evidence_due {
-            return self.finish_kept(id, &ended, now, turn);
+            self.finish_kept(id, &ended, now, turn);
         }
+        let Some(lane) = self.lanes.get(id) else { return };
         if matches!(lane.step, Step::Claiming(until) if until <= now.boot_ms) {
             return self.spawn(id, now, turn);
         }
@@ -54,7 +55,7 @@ impl Dispatcher {
         let Some(lane) = self.lanes.get_mut(id) else { return };
         let Some(run) = lane.run.as_mut().filter(|run| run.ended.is_none()) else { return };
         if let Some(stopping) = run.stopping.as_mut() {
-            if cause == StopCause::Order {
+            if (stopping.cause, cause) == (StopCause::Restart, StopCause::Order) {
                 stopping.cause = cause;
             }
             return;
@@ -113,7 +114,9 @@ impl Dispatcher {
                 Rung::Wait(until) => until,
                 Rung::Kill => now.boot_ms,
             });
-        let deadline = lane.deadline().filter(|_| run.is_some_and(|run| run.stopping.is_none()));
+        let deadline = lane
+            .deadline()
+            .filter(|_| run.is_some_and(|run| run.stopping.is_none() && run.ended.is_none()));
         [claiming, start, evidence, stopping, deadline].into_iter().flatten().min()
     }
 }

@@ -53,7 +53,7 @@ impl Turn {
     pub(super) fn stranger(&mut self, started: &Started) {
         self.observe(Observation::Stranger {
             detail: format!(
-                "run {} of lane {} (pid {}) is under the keeper, and no configured lane waits for it; it is left alone",
+                "run {} of lane {} (pid {}) was started by us, and no configured lane waits for it; it is left alone",
                 started.run, started.lane, started.pid
             ),
         });
