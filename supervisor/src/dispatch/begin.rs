@@ -25,6 +25,9 @@ impl Dispatcher {
             self.remember(row, beginning.same_boot);
         }
         let (living, ended) = (beginning.living.len(), beginning.ended.len());
+        for run in beginning.recorded {
+            turn.then(Effect::Forget(run));
+        }
         for started in beginning.living {
             self.adopt(started, true, now, turn);
         }
