@@ -7,6 +7,7 @@
 
 mod begin;
 mod finish;
+mod observe;
 mod orders;
 mod setup;
 mod start;
@@ -106,6 +107,7 @@ impl Dispatcher {
         match event {
             Event::Began(beginning) => self.on_began(*beginning, now, &mut turn),
             Event::Prepared { lane, answer } => self.on_prepared(&lane, answer, now, &mut turn),
+            Event::Looked { lane, looked } => self.on_looked(&lane, looked, now, &mut turn),
             Event::ClaimAnswered { lane, answer } => self.on_claim(&lane, answer, now, &mut turn),
             Event::Spawned(started) => self.on_spawned(*started, now, &mut turn),
             Event::NotSpawned { lane, run, step, message } => {
@@ -334,6 +336,7 @@ impl Dispatcher {
         if let Some((ended, _)) = waiting {
             self.finish_kept(&id, &ended, now, turn);
         }
+        self.finish_orphan(&id, now, turn);
     }
 
     fn on_keeper_lost(&mut self, turn: &mut Turn) {
@@ -466,8 +469,11 @@ impl Dispatcher {
 
     fn leave_if_done(&mut self, turn: &mut Turn) {
         let Some(how) = self.ending.termination.filter(|_| !self.ending.exited) else { return };
-        let workers = self.lanes.values().filter(|lane| lane.has_worker()).count();
-        let pending = self.lanes.values().any(|lane| lane.run.is_some());
+        // Whoever works in an observed lane is not ours to wait for.
+        let managed =
+            || self.lanes.values().filter(|lane| lane.config.mode == config::Mode::Manage);
+        let workers = managed().filter(|lane| lane.has_worker()).count();
+        let pending = managed().any(|lane| lane.run.is_some());
         if how == Termination::LeaveWorkers || !pending {
             self.ending.exited = true;
             for (id, lane) in &mut self.lanes {

@@ -32,6 +32,8 @@ pub enum Effect {
     Notify,
     /// Take the lane and measure the box; answers with `Prepared`.
     Prepare(LaneId),
+    /// Look who is in an observed lane; answers with `Looked`.
+    Look(LaneId),
     /// Start a worker; answers with `Spawned` or `NotSpawned`.
     Spawn(Box<SpawnOrder>),
     /// Hold a pidfd on this worker; answers with `WorkerGone`.
@@ -123,7 +125,7 @@ impl Effect {
             Self::Signal { .. } => 5,
             Self::Forget(_) => 6,
             Self::Release(_) => 7,
-            Self::Prepare(_) => 8,
+            Self::Prepare(_) | Self::Look(_) => 8,
             Self::Spawn(_) => 9,
             Self::Wake(_) => 10,
             Self::Reply(..) => 11,

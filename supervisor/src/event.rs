@@ -22,6 +22,13 @@ pub enum Event {
         /// What came of it.
         answer: Preparation,
     },
+    /// An observed lane was looked at.
+    Looked {
+        /// The lane.
+        lane: LaneId,
+        /// Who is there.
+        looked: Looked,
+    },
     /// The coordination remote, or our way to it, answered a lane's stamp.
     ClaimAnswered {
         /// The lane.
@@ -128,6 +135,30 @@ pub enum Preparation {
     Occupied(String),
     /// No worker can start there: the directory is missing, or is none.
     Unusable(String),
+}
+
+/// Who is in an observed lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Looked {
+    /// Nobody's working directory is there.
+    Nobody,
+    /// The outermost process whose working directory is there.
+    Somebody(Visitor),
+    /// The process table could not be read.
+    CannotTell(String),
+}
+
+/// The occupant of an observed lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Visitor {
+    /// Its pid.
+    pub pid: u32,
+    /// Its start, ticks since boot.
+    pub start_ticks: u64,
+    /// The same, milliseconds since the epoch.
+    pub started_at_ms: i64,
+    /// Pid and name for people, escaped.
+    pub shown: String,
 }
 
 /// What came of a stamp.

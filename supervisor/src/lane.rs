@@ -131,6 +131,8 @@ pub struct Run {
     /// Its pidfd said that the worker is gone while its keeper was to tell how: all that is known, should that keeper be
     /// gone too.
     pub gone: Option<(Option<i32>, MarkerReading)>,
+    /// When a run without a keeper, whose worker is gone, is judged at the latest, on the boot clock.
+    pub judge_at: Option<u64>,
 }
 
 impl Lane {
@@ -164,7 +166,7 @@ impl Lane {
     /// When the run under way must end, on the boot clock.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        let run = self.run.as_ref()?;
+        let run = self.run.as_ref().filter(|_| self.config.mode == config::Mode::Manage)?;
         run.started.as_ref()?;
         Some(run.began.after(self.config.deadline))
     }
@@ -187,6 +189,7 @@ impl Lane {
             ended: None,
             kills: Vec::new(),
             gone: None,
+            judge_at: None,
         }
     }
 

@@ -99,7 +99,7 @@ impl Dispatcher {
         lane.run = Some(run_of(started, kept, now));
         lane.next_start = None;
         // Not a transition: this is where the last daemon left it.
-        lane.state = LaneState::Running;
+        lane.state = living(lane.config.mode);
         lane.reason = None;
     }
 
@@ -110,6 +110,7 @@ impl Dispatcher {
             return turn.stranger(&started);
         }
         self.set_run(&started, kept, now);
+        let state = self.lanes.get(&id).map_or(LaneState::Running, |lane| living(lane.config.mode));
         if kept {
             // The last daemon may have died between asking for it and being told.
             self.write_started(&started, turn);
@@ -119,7 +120,7 @@ impl Dispatcher {
             pid: started.pid,
             start_ticks: started.start_ticks,
         });
-        self.move_to(&id, LaneState::Running, None, now, turn);
+        self.move_to(&id, state, None, now, turn);
     }
 
     /// A run that the store believes to be under way and of which no keeper knows.
@@ -169,6 +170,8 @@ impl Dispatcher {
             }
             // Cannot tell: nothing is started beside it.
             Some(_) if alive && waits => {}
+            // Whoever is in an observed lane is found by looking.
+            Some(_) if alive && lane.config.mode == Mode::Observe => {}
             Some(judged) if alive => {
                 let why = format!("its last worker (pid {}): {}", started.pid, judged.reason);
                 self.occupied(&id, why, now, turn);
@@ -188,7 +191,12 @@ impl Dispatcher {
         for id in ids {
             let Some(lane) = self.lanes.get_mut(&id) else { continue };
             let free = lane.run.is_none() && lane.step == Step::Idle;
-            if !free || lane.config.mode == Mode::Observe {
+            if !free {
+                continue;
+            }
+            if lane.config.mode == Mode::Observe {
+                lane.next_start = Some(now.boot_ms);
+                self.move_to(&id, LaneState::Vacant, None, now, turn);
                 continue;
             }
             match lane.state {
@@ -220,6 +228,14 @@ impl Dispatcher {
                 | LaneState::Vacant => {}
             }
         }
+    }
+}
+
+/// The state of a lane whose worker lives.
+const fn living(mode: Mode) -> LaneState {
+    match mode {
+        Mode::Manage => LaneState::Running,
+        Mode::Observe => LaneState::Observed,
     }
 }
 

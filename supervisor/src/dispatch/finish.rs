@@ -218,10 +218,29 @@ impl Dispatcher {
     ) {
         let Some(id) = self.lane_of(run) else { return };
         let Some(own) = self.lanes.get_mut(&id).and_then(|lane| lane.run.as_mut()) else { return };
+        own.gone = Some((wait_status, marker.clone()));
         if own.kept {
-            own.gone = Some((wait_status, marker.clone()));
-        } else {
-            self.finish_unknown(&id, wait_status, marker, now, turn);
+            return;
+        }
+        // Nobody counted its OOM kills: only the kernel log can tell whose SIGKILL it was, a moment later.
+        let killed = wait_status.is_none_or(|status| status & 0x7f == 9);
+        let wait = killed && own.kills.is_empty();
+        let until = now.boot_ms.saturating_add(if wait { super::EVIDENCE_WAIT_MS } else { 0 });
+        own.judge_at = Some(until);
+        if !wait {
+            self.finish_orphan(&id, now, turn);
+        }
+    }
+
+    /// Judges a run without a keeper whose worker is gone, if there is one: its time is up, or evidence came.
+    pub(super) fn finish_orphan(&mut self, id: &LaneId, now: Now, turn: &mut Turn) {
+        let told = self.lanes.get_mut(id).and_then(|lane| {
+            let run = lane.run.as_mut().filter(|run| !run.kept && run.judge_at.is_some())?;
+            run.judge_at = None;
+            run.gone.take()
+        });
+        if let Some((wait_status, marker)) = told {
+            self.finish_unknown(id, wait_status, &marker, now, turn);
         }
     }
 
@@ -258,10 +277,10 @@ impl Dispatcher {
         let draining = self.ending.draining;
         let Some(lane) = self.lanes.get_mut(id) else { return };
         if lane.config.mode == Mode::Observe {
-            // The configuration changed while its worker lived: it is not ours to start any more.
-            lane.next_start = None;
+            // Whoever comes next is looked for at once. The lock is ours only if the lane was managed until now.
+            lane.next_start = Some(now.boot_ms);
             turn.then(Effect::Release(id.clone()));
-            return self.move_to(id, LaneState::Vacant, None, now, turn);
+            return self.vacant(id, Some(judged.reason.clone()), now, turn);
         }
         if lane.down || self.ending.winds_down() {
             // Only an operator's stop outlives the daemon: a lane that was drained is due again in the next one.

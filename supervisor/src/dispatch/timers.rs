@@ -3,6 +3,7 @@
 use super::{Dispatcher, turn::Turn};
 use crate::{
     clock::Now,
+    config::Mode,
     decide::{
         exit::StopCause,
         shutdown::{Rung, Stopping, rung},
@@ -25,7 +26,13 @@ impl Dispatcher {
     }
 
     fn on_time_of(&mut self, id: &LaneId, now: Now, turn: &mut Turn) {
-        let may_start = self.may_start();
+        let (may_start, may_look) = (self.may_start(), self.may_look());
+        let Some(lane) = self.lanes.get_mut(id) else { return };
+        let orphan_due =
+            lane.run.as_ref().is_some_and(|run| run.judge_at.is_some_and(|at| at <= now.boot_ms));
+        if orphan_due {
+            return self.finish_orphan(id, now, turn);
+        }
         let Some(lane) = self.lanes.get_mut(id) else { return };
         let evidence_due =
             lane.run.as_mut().and_then(|run| run.ended.take_if(|(_, until)| *until <= now.boot_ms));
@@ -37,8 +44,11 @@ impl Dispatcher {
             return self.spawn(id, now, turn);
         }
         let due = lane.next_start.is_some_and(|at| at <= now.boot_ms);
-        if due && lane.step == Step::Idle && lane.run.is_none() && may_start {
-            return self.begin_start(id, now, turn);
+        let free = lane.step == Step::Idle && lane.run.is_none();
+        match lane.config.mode {
+            Mode::Observe if due && free && may_look => return self.look(id, turn),
+            Mode::Manage if due && free && may_start => return self.begin_start(id, now, turn),
+            Mode::Observe | Mode::Manage => {}
         }
         if lane.deadline().is_some_and(|at| at <= now.boot_ms) {
             self.order_end(id, StopCause::Deadline, now, turn);
@@ -53,6 +63,10 @@ impl Dispatcher {
     /// Orders a worker's end: TERM now, KILL after the grace. A second order changes nothing but the cause of a restart.
     pub(super) fn order_end(&mut self, id: &LaneId, cause: StopCause, now: Now, turn: &mut Turn) {
         let Some(lane) = self.lanes.get_mut(id) else { return };
+        if lane.config.mode == Mode::Observe {
+            // Somebody else's worker is never signalled.
+            return;
+        }
         let Some(run) = lane.run.as_mut().filter(|run| run.ended.is_none()) else { return };
         if let Some(stopping) = run.stopping.as_mut() {
             if (stopping.cause, cause) == (StopCause::Restart, StopCause::Order) {
@@ -102,10 +116,14 @@ impl Dispatcher {
             Step::Claiming(until) => Some(until),
             Step::Idle | Step::Preparing | Step::Spawning => None,
         };
-        let start = lane
-            .next_start
-            .filter(|_| lane.step == Step::Idle && lane.run.is_none() && self.may_start());
+        let may = match lane.config.mode {
+            Mode::Manage => self.may_start(),
+            Mode::Observe => self.may_look(),
+        };
+        let start =
+            lane.next_start.filter(|_| lane.step == Step::Idle && lane.run.is_none() && may);
         let run = lane.run.as_ref();
+        let orphan = run.and_then(|run| run.judge_at);
         let evidence = run.and_then(|run| run.ended.as_ref()).map(|(_, until)| *until);
         let stopping = run
             .filter(|run| run.started.is_some() && run.ended.is_none())
@@ -117,7 +135,7 @@ impl Dispatcher {
         let deadline = lane
             .deadline()
             .filter(|_| run.is_some_and(|run| run.stopping.is_none() && run.ended.is_none()));
-        [claiming, start, evidence, stopping, deadline].into_iter().flatten().min()
+        [claiming, start, evidence, orphan, stopping, deadline].into_iter().flatten().min()
     }
 }
 

@@ -102,6 +102,7 @@ impl Performer {
                 }
                 Effect::Release(lane) => self.preparer.release(&lane),
                 Effect::Prepare(lane) => self.preparer.prepare(&lane),
+                Effect::Look(lane) => self.preparer.look(&lane),
                 Effect::Spawn(order) => self.keeper.send(Request::Spawn(order)),
                 Effect::Wake(at) => self.wake = Some(at),
                 Effect::Reply(client, answer) => self.clients.answer(client, answer),

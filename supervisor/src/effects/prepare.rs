@@ -14,10 +14,10 @@ use lanewarden_probes::{
 };
 
 use crate::{
-    clock::unix_ms,
+    clock::{Now, unix_ms},
     config::Config,
     decide::admission::HostReading,
-    event::{Event, Preparation},
+    event::{Event, Looked, Preparation, Visitor},
     ids::LaneId,
     lanes::lock::{LaneLocks, Taking},
     sources::Events,
@@ -26,6 +26,7 @@ use crate::{
 
 enum Job {
     Prepare(LaneId),
+    Look(LaneId),
     NameWorker(LaneId, OpenWorker),
     Release(LaneId),
 }
@@ -74,6 +75,11 @@ impl Preparer {
         self.send(Job::Prepare(lane.clone()));
     }
 
+    /// Looks who is in an observed lane; answers with an event.
+    pub fn look(&self, lane: &LaneId) {
+        self.send(Job::Look(lane.clone()));
+    }
+
     /// Writes into the lane's lock who lives there now.
     pub fn name_worker(&self, lane: &LaneId, worker: OpenWorker) {
         self.send(Job::NameWorker(lane.clone(), worker));
@@ -98,6 +104,12 @@ impl Bench {
                 Job::Prepare(lane) => {
                     let answer = self.prepare(&lane);
                     if self.events.blocking_send(Event::Prepared { lane, answer }).is_err() {
+                        return;
+                    }
+                }
+                Job::Look(lane) => {
+                    let looked = self.look(&lane);
+                    if self.events.blocking_send(Event::Looked { lane, looked }).is_err() {
                         return;
                     }
                 }
@@ -169,6 +181,16 @@ impl Bench {
             .map_err(|error| error.to_string())
     }
 
+    fn look(&self, lane: &LaneId) -> Looked {
+        let Some((_, dir)) = self.lanes.iter().find(|(id, _)| id == lane) else {
+            return Looked::CannotTell("it is not configured".to_owned());
+        };
+        match std::fs::canonicalize(dir) {
+            Ok(dir) => visitor(&dir, &self.ancestors),
+            Err(error) => Looked::CannotTell(format!("{}: {error}", dir.display())),
+        }
+    }
+
     /// Somebody whose working directory is in the lane, and who is neither we nor the shell that started us.
     fn occupant(&self, dir: &Path) -> Option<String> {
         match identity::occupants(&Root::live(), dir) {
@@ -179,6 +201,37 @@ impl Bench {
                 .map(shown),
             Err(error) => Some(format!("it cannot be told whether somebody works there: {error}")),
         }
+    }
+}
+
+/// The outermost process that works in `dir`: it stands for the session there.
+pub(crate) fn visitor(dir: &Path, ancestors: &[u32]) -> Looked {
+    let root = Root::live();
+    let occupants = match identity::occupants(&root, dir) {
+        Ok(found) => found.occupants,
+        Err(error) => return Looked::CannotTell(error.to_string()),
+    };
+    let Some(first) = occupants.into_iter().find(|one| !ancestors.contains(&one.pid)) else {
+        return Looked::Nobody;
+    };
+    let outermost = identity::outermost_ancestor_inside(&root, first.pid, dir);
+    let pid = outermost.ok().flatten().filter(|pid| !ancestors.contains(pid)).unwrap_or(first.pid);
+    match identity::stat(&root, pid) {
+        Ok(Ok(stat)) => {
+            let now = Now::read();
+            let ticks = rustix::param::clock_ticks_per_second().max(1);
+            let began = now.unix_of(stat.start_ticks.saturating_mul(1000) / ticks);
+            let name = stat.comm.escape_ascii();
+            Looked::Somebody(Visitor {
+                pid,
+                start_ticks: stat.start_ticks,
+                started_at_ms: began,
+                shown: format!("pid {pid} ({name})"),
+            })
+        }
+        // It ended between two looks.
+        Ok(Err(_)) => Looked::Nobody,
+        Err(error) => Looked::CannotTell(error.to_string()),
     }
 }
 

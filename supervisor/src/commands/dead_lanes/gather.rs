@@ -15,6 +15,8 @@ use crate::{
     claims::{ClaimRow, Namespace, ParsedClaim, Scratch, snapshot},
     clock::unix_ms,
     config::{Config, Mode},
+    effects::prepare::visitor,
+    event::Looked,
     sources::adoption::judge_worker,
     store::{
         self,
@@ -82,7 +84,7 @@ fn own_row(
     let remembered = memory.and_then(|memory| memory.lanes.get(id));
     let judged = match seen {
         Some(seen) => with_daemon(config, seen, open),
-        None => without_daemon(config, lane.mode, open, remembered, memory.is_some()),
+        None => without_daemon(config, lane, open, remembered, memory.is_some()),
     };
     let mut row = Row::new(config.machine.as_str(), id, judged);
     row.state = seen.map(|seen| seen.state).or_else(|| remembered.map(|row| row.state));
@@ -120,13 +122,16 @@ fn with_daemon(config: &Config, seen: &LaneView, open: Option<&OpenRun>) -> Judg
 /// No daemon answers: nobody restarts what is dead.
 fn without_daemon(
     config: &Config,
-    mode: Mode,
+    lane: &crate::config::Lane,
     open: Option<&OpenRun>,
     remembered: Option<&LaneRow>,
     store_read: bool,
 ) -> Judged {
     if let Some(judged) = open.and_then(|run| judge_worker(run, &config.machine)) {
         return judged;
+    }
+    if lane.mode == Mode::Observe {
+        return by_looking(lane);
     }
     match remembered {
         Some(row) if row.down => {
@@ -136,10 +141,25 @@ fn without_daemon(
             Liveness::DeadNoProcess,
             format!("no daemon answers, and no worker is on record; last state {}", row.state),
         ),
-        None if store_read && mode == Mode::Manage => {
+        None if store_read => {
             judged(Liveness::UnknownNoPid, "no daemon answers, and none ever supervised it")
         }
         None => judged(Liveness::UnknownProbe, "no daemon answers, and the store tells nothing"),
+    }
+}
+
+/// An observed lane without a daemon: whoever is there now.
+fn by_looking(lane: &crate::config::Lane) -> Judged {
+    let looked = match std::fs::canonicalize(&lane.dir) {
+        Ok(dir) => visitor(&dir, &[std::process::id()]),
+        Err(error) => Looked::CannotTell(format!("{}: {error}", lane.dir.display())),
+    };
+    match looked {
+        Looked::Somebody(visitor) => {
+            judged(Liveness::Alive, format!("{} works there; no daemon answers", visitor.shown))
+        }
+        Looked::Nobody => judged(Liveness::NoWorker, "vacant; no daemon answers"),
+        Looked::CannotTell(why) => judged(Liveness::UnknownProbe, why),
     }
 }
 
