@@ -210,7 +210,8 @@ impl Model {
             }
             Step::Pass(ms) => self.pass(u64::from(*ms)),
             Step::Sleep => {
-                let wait = self.world.wake().map_or(0, |at| at.saturating_sub(self.world.now.boot_ms));
+                let wait =
+                    self.world.wake().map_or(0, |at| at.saturating_sub(self.world.now.boot_ms));
                 self.pass(wait);
             }
             Step::Stop(index) => self.order(Order::Stop(id(LANES[*index]))),

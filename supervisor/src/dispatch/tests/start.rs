@@ -217,6 +217,19 @@ fn answers_that_nobody_waits_for_change_nothing() {
 }
 
 #[test]
+fn whatever_a_lane_is_called_its_notices_can_be_queued() {
+    let name = format!("a.b_{}", "c".repeat(36));
+    let mut world = World::new(vec![lane(&name)], true);
+    world.began(Beginning::default());
+    let answer = Preparation::Taken(busy());
+    world.handle(Event::Prepared { lane: id(&name), answer });
+    assert_eq!(world.told(), ["hold-began"]);
+    let answer = ClaimAnswer::Lost("box-b".to_owned());
+    world.handle(Event::ClaimAnswered { lane: id(&name), answer });
+    assert_eq!(world.told(), ["claim-lost"]);
+}
+
+#[test]
 fn nothing_is_asked_of_a_lost_keeper() {
     let mut world = claiming();
     world.handle(Event::KeeperLost);
