@@ -178,7 +178,7 @@ impl Dispatcher {
             ClaimAnswer::Lost(detail) => {
                 lane.claim = None;
                 turn.tell(Telling {
-                    id: format!("claim-lost-{id}-{}", now.unix_ms),
+                    id: format!("claim-lost-{}-{}", id.placeholder(), now.unix_ms),
                     notice: Notice::ClaimLost { lane: id.to_string(), detail: detail.clone() },
                 });
                 if claiming {

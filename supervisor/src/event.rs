@@ -8,6 +8,7 @@ use crate::{
     ids::{LaneId, RunId},
     keeper::protocol::{Ended, Started},
     store::rows::{LaneRow, OpenRun},
+    view::LastView,
 };
 
 /// One thing that happened.
@@ -111,6 +112,8 @@ pub struct Beginning {
     pub ended: Vec<EndedRun>,
     /// Ended runs of the keeper that are on record: the last daemon died before it could say so.
     pub recorded: Vec<RunId>,
+    /// The newest judged run of each lane.
+    pub last: Vec<(LaneId, LastView)>,
     /// Whether the records' boot is this one: their moments of the boot clock mean something.
     pub same_boot: bool,
 }

@@ -1,5 +1,7 @@
 //! One lane: its state, the table of transitions that it may make, and the run under way.
 
+use std::time::Duration;
+
 use lanewarden_probes::ending::Usage;
 
 use crate::{
@@ -246,13 +248,13 @@ impl Lane {
 /// What is shown of a judged run.
 #[must_use]
 pub fn last_view(row: &crate::store::rows::EndedRow, now: Now) -> LastView {
-    let lived = u32::try_from(row.ended_at_ms.saturating_sub(row.started_at_ms)).unwrap_or(0);
+    let lived = u64::try_from(row.ended_at_ms.saturating_sub(row.started_at_ms)).unwrap_or(0);
     LastView {
         verdict: row.verdict,
         exit_code: row.exit_code,
         signal: row.signal,
         end: row.end,
-        duration_s: f64::from(lived) / 1000.0,
+        duration_s: Duration::from_millis(lived).as_secs_f64(),
         reason: row.reason.clone(),
         run: row.run.to_string(),
         ended_at_ms: row.ended_at_ms,

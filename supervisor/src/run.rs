@@ -85,6 +85,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<Goodbye, RunErro
         events: events.clone(),
         wake: None,
         store_well: true,
+        unforgotten: Vec::new(),
     };
     let mut dispatcher = setup::dispatcher(&config, &us, held);
     let beginning =
@@ -120,6 +121,7 @@ async fn turn_for_ever(
         if let Some(goodbye) = performer.perform(effects, now).await {
             return goodbye;
         }
+        performer.probe_store(now).await;
         if inbox.is_empty() {
             spool = setup::spool_view(&performer.store).await.unwrap_or(spool);
             let mut view = dispatcher.view(Now::read());

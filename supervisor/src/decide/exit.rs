@@ -98,7 +98,12 @@ fn unknown(facts: &EndFacts<'_>) -> JudgedEnd {
             judged
         }
         MarkerFinding::Missing | MarkerFinding::Invalid(_) | MarkerFinding::Stale { .. } => {
-            plain(RunVerdict::Vanished, "the worker ended while nobody could learn how".to_owned())
+            // That it ended is what we ordered, however it did.
+            let ordered = facts.ordered.map(|cause| ordered(cause, "exit status not learnt"));
+            ordered.unwrap_or_else(|| {
+                let words = "the worker ended while nobody could learn how";
+                plain(RunVerdict::Vanished, words.to_owned())
+            })
         }
     }
 }
@@ -219,5 +224,223 @@ fn plain(verdict: RunVerdict, reason: String) -> JudgedEnd {
         reason,
         issue: None,
         question: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lanewarden_probes::oom::OomKill;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ENDED_AT: i64 = 1_000_000;
+
+    fn marker(outcome: Outcome) -> Marker {
+        Marker { outcome, issue: Some(7), pr: Some("12".to_owned()), reason: None, question: None }
+    }
+
+    fn kill(pid: u32, before_end_ms: i64) -> LaneKill {
+        let kill: OomKill =
+            serde_json::from_value(serde_json::json!({"pid": pid, "kind": "memcg"})).unwrap();
+        LaneKill { kill, read_at_ms: ENDED_AT - before_end_ms }
+    }
+
+    fn exited(code: u8) -> KnownEnd {
+        KnownEnd::Known(Ending::Exited { code })
+    }
+
+    fn signal(signal: u8) -> KnownEnd {
+        KnownEnd::Known(Ending::Signalled { signal, core: false })
+    }
+
+    /// Facts about worker 10: no marker, no order, a counter that stands still.
+    fn facts(end: KnownEnd) -> EndFacts<'static> {
+        EndFacts {
+            end,
+            pid: 10,
+            marker: &MarkerFinding::Missing,
+            ordered: None,
+            our_kill: false,
+            counted: Some(0),
+            named: &[],
+            ended_at_ms: ENDED_AT,
+        }
+    }
+
+    fn with<'a>(marker: &'a MarkerFinding, end: KnownEnd) -> EndFacts<'a> {
+        EndFacts { marker, ..facts(end) }
+    }
+
+    /// Every kind of facts that leads to the verdict.
+    fn leading_to(verdict: RunVerdict) -> Vec<JudgedEnd> {
+        let valid = |outcome| MarkerFinding::Valid(marker(outcome));
+        let parked = MarkerFinding::Valid(Marker {
+            reason: Some("seam1-approval".to_owned()),
+            ..marker(Outcome::Blocked)
+        });
+        let invalid = MarkerFinding::Invalid("no outcome".to_owned());
+        let stale = MarkerFinding::Stale { run: "x".to_owned() };
+        let (own, child) = ([kill(10, 5)], [kill(11, 5)]);
+        let by = |ordered, end| EndFacts { ordered: Some(ordered), ..facts(end) };
+        let all = match verdict {
+            RunVerdict::Finalized => {
+                let marker = valid(Outcome::Finalized);
+                return [exited(0), KnownEnd::Unknown]
+                    .map(|end| judge(&with(&marker, end)))
+                    .to_vec();
+            }
+            RunVerdict::NoWork => return vec![judge(&with(&valid(Outcome::NoWork), exited(0)))],
+            RunVerdict::Blocked => return vec![judge(&with(&valid(Outcome::Blocked), exited(0)))],
+            RunVerdict::ParkedOnOwner => return vec![judge(&with(&parked, exited(0)))],
+            RunVerdict::MarkerInvalid => return vec![judge(&with(&invalid, exited(0)))],
+            RunVerdict::MarkerStale => return vec![judge(&with(&stale, exited(0)))],
+            // A marker cannot turn a failure into a success.
+            RunVerdict::Failed => {
+                let mut all = vec![judge(&with(&valid(Outcome::Finalized), exited(1)))];
+                // 137 alone is a hint, an old kill in the tree is another story.
+                all.push(judge(&facts(exited(137))));
+                let old = [kill(11, 60_000)];
+                all.push(judge(&EndFacts { named: &old, counted: Some(1), ..facts(exited(1)) }));
+                return all;
+            }
+            RunVerdict::Signalled => {
+                vec![facts(signal(11)), facts(signal(9)), facts(signal(15))]
+            }
+            RunVerdict::OomKilled => vec![
+                EndFacts { named: &own, counted: Some(1), ..facts(signal(9)) },
+                EndFacts { named: &child, counted: Some(1), ..facts(signal(9)) },
+                EndFacts { counted: Some(1), ..facts(signal(9)) },
+                EndFacts { named: &child, counted: Some(1), ..facts(exited(1)) },
+                EndFacts { counted: Some(1), ..facts(exited(137)) },
+                // It was killed for memory while we waited for it to end.
+                EndFacts { named: &own, counted: Some(1), ..by(StopCause::Order, signal(9)) },
+            ],
+            RunVerdict::Deadline => vec![
+                by(StopCause::Deadline, signal(15)),
+                by(StopCause::Deadline, exited(143)),
+                by(StopCause::Deadline, exited(0)),
+                EndFacts { our_kill: true, ..by(StopCause::Deadline, signal(9)) },
+            ],
+            // Nothing finds out that a worker waits for an answer.
+            RunVerdict::StuckOnQuestion => return Vec::new(),
+            RunVerdict::MarkerMissing => vec![facts(exited(0))],
+            RunVerdict::NotStarted => vec![facts(KnownEnd::NotStarted)],
+            RunVerdict::Stopped => vec![
+                by(StopCause::Order, signal(15)),
+                by(StopCause::Restart, exited(1)),
+                by(StopCause::Order, exited(0)),
+                EndFacts { our_kill: true, ..by(StopCause::Order, signal(9)) },
+            ],
+            RunVerdict::Vanished => vec![facts(KnownEnd::Unknown)],
+        };
+        all.iter().map(judge).collect()
+    }
+
+    #[test]
+    fn every_verdict_has_facts_that_lead_to_it() {
+        let mut unproduced = Vec::new();
+        for &verdict in RunVerdict::ALL {
+            let judged = leading_to(verdict);
+            if judged.is_empty() {
+                unproduced.push(verdict);
+            }
+            for judged in judged {
+                assert_eq!(judged.verdict, verdict, "{judged:?}");
+                assert!(!judged.reason.is_empty());
+            }
+        }
+        assert_eq!(unproduced, [RunVerdict::StuckOnQuestion]);
+    }
+
+    #[test]
+    fn who_ended_it_is_told_beside_the_verdict() {
+        let ends = |verdict| -> Vec<Option<SigkillEnd>> {
+            leading_to(verdict).into_iter().map(|judged| judged.end).collect()
+        };
+        assert_eq!(ends(RunVerdict::Signalled), [None, Some(SigkillEnd::Unexplained), None]);
+        assert_eq!(ends(RunVerdict::Stopped)[3], Some(SigkillEnd::KilledByUs));
+        assert_eq!(
+            ends(RunVerdict::OomKilled),
+            [
+                Some(SigkillEnd::OomMemcg),
+                Some(SigkillEnd::CoVictim),
+                Some(SigkillEnd::OomUnnamed),
+                Some(SigkillEnd::OomMemcg),
+                Some(SigkillEnd::OomUnnamed),
+                Some(SigkillEnd::OomMemcg),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_finalized_run_is_unverified_until_a_forge_confirms_it() {
+        for judged in leading_to(RunVerdict::Finalized) {
+            assert_eq!((judged.verified, judged.issue), (Verified::Unverified, Some(7)));
+        }
+    }
+
+    fn finding() -> impl Strategy<Value = MarkerFinding> {
+        prop_oneof![
+            Just(MarkerFinding::Missing),
+            ".{0,20}".prop_map(MarkerFinding::Invalid),
+            ".{0,20}".prop_map(|run| MarkerFinding::Stale { run }),
+            prop_oneof![Just(Outcome::Finalized), Just(Outcome::NoWork), Just(Outcome::Blocked)]
+                .prop_map(|outcome| MarkerFinding::Valid(marker(outcome))),
+        ]
+    }
+
+    fn end() -> impl Strategy<Value = KnownEnd> {
+        prop_oneof![
+            Just(KnownEnd::Unknown),
+            Just(KnownEnd::NotStarted),
+            prop_oneof![Just(0), Just(137), any::<u8>()].prop_map(exited),
+            prop_oneof![Just(9), 1_u8..64].prop_map(signal),
+        ]
+    }
+
+    fn cause() -> impl Strategy<Value = Option<StopCause>> {
+        proptest::option::of(prop_oneof![
+            Just(StopCause::Deadline),
+            Just(StopCause::Order),
+            Just(StopCause::Restart)
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_judged_better_than_it_is(
+            end in end(),
+            marker in finding(),
+            ordered in cause(),
+            our_kill in any::<bool>(),
+            counted in proptest::option::of(0_u64..3),
+            kills in proptest::collection::vec((9_u32..12, 0_i64..5000), 0..3),
+        ) {
+            let named: Vec<LaneKill> = kills.iter().map(|&(pid, before)| kill(pid, before)).collect();
+            let facts = EndFacts {
+                end, pid: 10, marker: &marker, ordered, our_kill, counted, named: &named, ended_at_ms: ENDED_AT,
+            };
+            let judged = judge(&facts);
+            let valid = matches!(marker, MarkerFinding::Valid(_));
+            let good = matches!(
+                judged.verdict,
+                RunVerdict::Finalized | RunVerdict::NoWork | RunVerdict::Blocked | RunVerdict::ParkedOnOwner
+            );
+            // Only exit 0 or an end that nobody saw, and a marker of this very run, is good.
+            prop_assert!(!good || valid && (end == exited(0) || end == KnownEnd::Unknown));
+            // What we did not order and what is not good is a failure.
+            prop_assert!(good || judged.verdict.is_failure() || ordered.is_some());
+            if end == KnownEnd::Unknown && !valid {
+                // Not learning how is no excuse for what we did ourselves.
+                let vanished = judged.verdict == RunVerdict::Vanished;
+                prop_assert_eq!(vanished, ordered.is_none());
+            }
+            if judged.verdict == RunVerdict::OomKilled {
+                prop_assert!(judged.end.is_some_and(SigkillEnd::is_oom));
+                prop_assert!(counted.unwrap_or(0) > 0 || !named.is_empty(), "with evidence only");
+            }
+            prop_assert!(judged.verdict != RunVerdict::Stopped || ordered.is_some());
+        }
     }
 }

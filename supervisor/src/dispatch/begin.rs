@@ -24,6 +24,11 @@ impl Dispatcher {
         for row in beginning.lanes {
             self.remember(row, beginning.same_boot);
         }
+        for (id, last) in beginning.last {
+            if let Some(lane) = self.lanes.get_mut(&id) {
+                lane.last = Some(last);
+            }
+        }
         let (living, ended) = (beginning.living.len(), beginning.ended.len());
         for run in beginning.recorded {
             turn.then(Effect::Forget(run));

@@ -223,8 +223,9 @@ impl Dispatcher {
             return;
         }
         // Nobody counted its OOM kills: only the kernel log can tell whose SIGKILL it was, a moment later.
-        let killed = wait_status.is_none_or(|status| status & 0x7f == 9);
-        let wait = killed && own.kills.is_empty();
+        let killed = wait_status.is_some_and(|status| status & 0x7f == 9);
+        let ours = own.stopping.is_some_and(|stopping| stopping.kill_at.is_some());
+        let wait = killed && !ours && own.kills.is_empty();
         let until = now.boot_ms.saturating_add(if wait { super::EVIDENCE_WAIT_MS } else { 0 });
         own.judge_at = Some(until);
         if !wait {

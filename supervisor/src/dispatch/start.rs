@@ -83,7 +83,8 @@ impl Dispatcher {
             });
             if !again {
                 turn.tell(Telling {
-                    id: format!("hold-{id}-{}-{}", first.check, now.unix_ms),
+                    // The placeholder stands for a lane id that may be too long or have dots.
+                    id: format!("hold-{}-{}-{}", id.placeholder(), first.check, now.unix_ms),
                     notice: Notice::HoldBegan {
                         lane: id.to_string(),
                         check: first.check.to_string(),

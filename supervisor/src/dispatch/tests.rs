@@ -4,6 +4,7 @@ mod admission;
 mod adoption;
 mod evidence;
 mod machine;
+mod observed;
 mod orders;
 mod start;
 mod verdicts;

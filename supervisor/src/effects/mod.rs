@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use lanewarden_notify::{Context, render};
 use rustix::process::Signal;
-use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -67,6 +66,8 @@ pub struct Performer {
     pub wake: Option<u64>,
     /// Whether the last record could be written.
     pub store_well: bool,
+    /// Endings that the keeper may forget once their record is on disk.
+    pub unforgotten: Vec<RunId>,
 }
 
 impl Performer {
@@ -98,7 +99,12 @@ impl Performer {
                 Effect::Signal { run, how, stray } => self.signal(run, how, stray.is_some()),
                 Effect::Forget(run) => {
                     self.watches.forget(&run);
-                    self.keeper.send(Request::Forget { run });
+                    if self.store_well {
+                        self.keeper.send(Request::Forget { run });
+                    } else {
+                        // Until the record is on disk the keeper is the only one that knows how it ended.
+                        self.unforgotten.push(run);
+                    }
                 }
                 Effect::Release(lane) => self.preparer.release(&lane),
                 Effect::Prepare(lane) => self.preparer.prepare(&lane),
@@ -110,6 +116,13 @@ impl Performer {
             }
         }
         goodbye
+    }
+
+    /// Asks a store that failed whether it works again; nobody else may have anything to record for hours.
+    pub async fn probe_store(&mut self, now: Now) {
+        if !self.store_well {
+            self.record(Vec::new(), Vec::new(), now).await;
+        }
     }
 
     async fn record(&mut self, writes: Vec<Write>, notices: Vec<Telling>, now: Now) {
@@ -142,18 +155,17 @@ impl Performer {
         notices
             .into_iter()
             .map(|telling| {
-                let id = event_id(&telling.id);
                 let context = Context {
                     machine: self.config.machine.to_string(),
                     at_unix_ms: now.unix_ms,
-                    id: id.clone(),
+                    id: telling.id.clone(),
                     click: click.clone(),
                     unrecorded,
                 };
                 let message = render(&telling.notice, &context);
                 tracing::warn!(title = message.title, "notice");
                 self.metrics.notice_raised(telling.notice.level());
-                Queued { id, notice: telling.notice, at_ms: now.unix_ms, message }
+                Queued { id: telling.id, notice: telling.notice, at_ms: now.unix_ms, message }
             })
             .filter(|_| self.courier.is_some())
             .collect()
@@ -174,6 +186,11 @@ impl Performer {
     /// Tells the loop when the store fails and when it works again, once each.
     fn set_store(&mut self, failure: Option<String>) {
         let well = failure.is_none();
+        if well {
+            for run in std::mem::take(&mut self.unforgotten) {
+                self.keeper.send(Request::Forget { run });
+            }
+        }
         if well != self.store_well {
             self.store_well = well;
             let observation = match &failure {
@@ -202,34 +219,7 @@ impl Performer {
     }
 }
 
-/// An event's identity in the alphabet and length that ntfy's `sequence_id` allows: lane ids may hold dots.
-fn event_id(id: &str) -> String {
-    let clean: String =
-        id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
-    if clean.len() <= 64 {
-        return clean;
-    }
-    let digest = Sha256::digest(id.as_bytes());
-    let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{hex}", clean.chars().take(39).collect::<String>())
-}
-
 /// A bounded queue to a task of ours.
 pub(crate) fn queue<T>() -> (mpsc::Sender<T>, mpsc::Receiver<T>) {
     mpsc::channel(1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lanewarden_notify::render::is_event_id;
-
-    #[test]
-    fn every_identity_is_legal_and_no_two_events_share_one() {
-        let long = format!("hold-{}-memory-1796075042786", "a.b".repeat(20));
-        for id in ["oom-00112233445566778899aabbccddeeff", "hold-lane.1-load-17", long.as_str()] {
-            assert!(is_event_id(&event_id(id)), "{id}");
-        }
-        assert_ne!(event_id(&long), event_id(&long.replace("786", "787")));
-    }
 }

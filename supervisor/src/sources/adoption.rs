@@ -10,6 +10,7 @@ use crate::{
     event::Beginning,
     ids::MachineName,
     store::{self, Store, StoreError, rows::OpenRun},
+    view::LastView,
 };
 
 /// Gathers the first event.
@@ -24,10 +25,16 @@ pub async fn gather(
 ) -> Result<Beginning, StoreError> {
     let nonces: Vec<String> =
         inventory.ended.iter().map(|end| end.ended.started.run.to_string()).collect();
-    let (rows, open, judged) = store
+    let (rows, open, judged, last) = store
         .call("reading what was there", move |connection| {
             let judged = store::judged_runs(connection, &nonces)?;
-            Ok((store::lanes(connection)?, store::open_runs(connection)?, judged))
+            let lanes = store::lanes(connection)?;
+            let mut last = Vec::new();
+            for (row, _) in &lanes {
+                let newest = store::history(connection, Some(&row.lane), 1)?.into_iter().next();
+                last.extend(newest.map(|run| (row.lane.clone(), LastView::from(run))));
+            }
+            Ok((lanes, store::open_runs(connection)?, judged, last))
         })
         .await?;
     let (recorded, ended): (Vec<_>, Vec<_>) = inventory
@@ -48,6 +55,7 @@ pub async fn gather(
         living: inventory.living,
         ended,
         recorded: recorded.into_iter().map(|end| end.ended.started.run).collect(),
+        last,
         same_boot,
     })
 }

@@ -311,12 +311,14 @@ async fn serve(
         };
         tracing::warn!(%broken, "lost the keeper");
         pending.clear();
+        let mut kept = without_spawns(&mut inbox);
         if events.send(Event::KeeperLost).await.is_err() {
             return;
         }
         connection = loop {
             match reach(&places, &mut counter).await {
                 Ok((connection, inventory)) => {
+                    kept.extend(without_spawns(&mut inbox));
                     let Inventory { living, ended, .. } = inventory;
                     if events.send(Event::KeeperBack { living, ended }).await.is_err() {
                         return;
@@ -329,7 +331,23 @@ async fn serve(
                 }
             }
         };
+        for outgoing in kept {
+            if let Err(error) = send_order(&mut connection, outgoing, &mut pending).await {
+                tracing::warn!(%error, "an order to the new keeper was lost");
+            }
+        }
     }
+}
+
+/// Orders that wait, without those to start: the dispatcher has given these up and would not know them again.
+fn without_spawns(inbox: &mut mpsc::Receiver<Outgoing>) -> Vec<Outgoing> {
+    let mut kept = Vec::new();
+    while let Ok(outgoing) = inbox.try_recv() {
+        if !matches!(outgoing, Outgoing::Order(Request::Spawn(_))) {
+            kept.push(outgoing);
+        }
+    }
+    kept
 }
 
 async fn send_order(

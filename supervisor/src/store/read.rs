@@ -1,5 +1,7 @@
 //! Reading: what a daemon needs to begin, and what the reading commands show.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Serialize;
 
@@ -7,6 +9,7 @@ use super::rows::{LaneRow, OpenRun, OpenWorker};
 use crate::{
     ids::{LaneId, RunId},
     verdict::{RunVerdict, SigkillEnd, Verified},
+    view::LastView,
 };
 
 /// A past run, as `history --json` shows it.
@@ -48,6 +51,23 @@ pub struct HistoryRow {
     pub reason: String,
 }
 
+impl From<HistoryRow> for LastView {
+    fn from(row: HistoryRow) -> Self {
+        Self {
+            verdict: row.verdict,
+            exit_code: row.exit_code,
+            signal: row.signal,
+            end: row.end,
+            duration_s: row.duration_s,
+            reason: row.reason,
+            run: row.run,
+            ended_at_ms: row.ended_at_ms,
+            // Not on record: what counts is how long it took when it happened.
+            judged_after_ms: 0,
+        }
+    }
+}
+
 /// Past runs, newest first.
 ///
 /// # Errors
@@ -69,7 +89,7 @@ pub fn history(
 fn history_row(row: &Row<'_>) -> rusqlite::Result<HistoryRow> {
     let (started_at_ms, ended_at_ms): (i64, i64) = (row.get(8)?, row.get(9)?);
     let evidence: Option<String> = row.get(11)?;
-    let lived = u32::try_from(ended_at_ms.saturating_sub(started_at_ms)).unwrap_or(0);
+    let lived = u64::try_from(ended_at_ms.saturating_sub(started_at_ms)).unwrap_or(0);
     Ok(HistoryRow {
         run: row.get(0)?,
         lane: row.get(1)?,
@@ -84,7 +104,7 @@ fn history_row(row: &Row<'_>) -> rusqlite::Result<HistoryRow> {
             .transpose()?,
         started_at: crate::text::rfc3339(started_at_ms),
         ended_at: crate::text::rfc3339(ended_at_ms),
-        duration_s: f64::from(lived) / 1000.0,
+        duration_s: Duration::from_millis(lived).as_secs_f64(),
         peak_memory_bytes: row
             .get::<_, Option<i64>>(10)?
             .and_then(|bytes| u64::try_from(bytes).ok()),

@@ -1,5 +1,7 @@
 //! The store's own thread: the only one that touches the connection.
 
+#![expect(clippy::disallowed_methods, reason = "the retry of what waits is timed here")]
+
 use std::{
     sync::{
         Arc,
@@ -7,7 +9,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::Connection;
@@ -126,6 +128,7 @@ impl Store {
 
 fn work(mut connection: Connection, boot_id: &str, inbox: &Receiver<Job>, hung: &AtomicBool) {
     let mut backlog = Backlog::default();
+    let mut tried = Instant::now();
     loop {
         let next = if backlog.len() == 0 {
             inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -139,8 +142,16 @@ fn work(mut connection: Connection, boot_id: &str, inbox: &Receiver<Job>, hung: 
                 let written = drain(&mut connection, boot_id, &mut backlog);
                 drop(answer.send(written));
             }
-            Ok(Job::Call(job)) => job(&mut connection),
+            Ok(Job::Call(job)) => {
+                job(&mut connection);
+                // Readers must not keep what waits from being tried.
+                if backlog.len() > 0 && tried.elapsed() >= RETRY {
+                    tried = Instant::now();
+                    drop(drain(&mut connection, boot_id, &mut backlog));
+                }
+            }
             Err(RecvTimeoutError::Timeout) => {
+                tried = Instant::now();
                 drop(drain(&mut connection, boot_id, &mut backlog));
             }
             Err(RecvTimeoutError::Disconnected) => {

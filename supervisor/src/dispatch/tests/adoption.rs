@@ -87,7 +87,7 @@ fn an_open_run_that_lives_by_identity_is_watched_without_a_keeper() {
     world.order(1, Order::Stop(id("a")));
     assert!(world.shape().contains(&"signal Term stray".to_owned()), "{:?}", world.shape());
     world.handle(gone(&worker.run, None, MarkerReading::Absent));
-    assert_eq!(world.verdicts(), ["vanished"]);
+    assert_eq!(world.verdicts(), ["stopped"], "we ordered it, however it went");
     assert_eq!(world.state("a"), LaneState::Stopped);
 }
 

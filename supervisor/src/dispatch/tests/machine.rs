@@ -157,6 +157,7 @@ impl Model {
                 | Effect::Claim(_)
                 | Effect::Observe(_)
                 | Effect::Notify
+                | Effect::Look(_)
                 | Effect::Watch { .. }
                 | Effect::Release(_)
                 | Effect::Reply(..)

@@ -217,6 +217,19 @@ fn answers_that_nobody_waits_for_change_nothing() {
 }
 
 #[test]
+fn whatever_a_lane_is_called_its_notices_can_be_queued() {
+    let name = format!("a.b_{}", "c".repeat(36));
+    let mut world = World::new(vec![lane(&name)], true);
+    world.began(Beginning::default());
+    let answer = Preparation::Taken(busy());
+    world.handle(Event::Prepared { lane: id(&name), answer });
+    assert_eq!(world.told(), ["hold-began"]);
+    let answer = ClaimAnswer::Lost("box-b".to_owned());
+    world.handle(Event::ClaimAnswered { lane: id(&name), answer });
+    assert_eq!(world.told(), ["claim-lost"]);
+}
+
+#[test]
 fn nothing_is_asked_of_a_lost_keeper() {
     let mut world = claiming();
     world.handle(Event::KeeperLost);
@@ -253,7 +266,7 @@ fn nothing_starts_before_the_first_event_or_in_an_observed_lane() {
     let observed = crate::config::Lane { mode: crate::config::Mode::Observe, ..lane("a") };
     let mut world = World::new(vec![observed], false);
     world.began(Beginning::default());
-    assert_eq!(world.shape(), ["adopted 0 0 0"]);
+    assert_eq!(world.shape(), ["record lane vacant", "adopted 0 0 0", "look"]);
     for (client, order) in [Order::Start(id("a")), Order::Stop(id("a")), Order::Restart(id("a"))]
         .into_iter()
         .enumerate()

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use lanewarden_notify::render::is_event_id;
 use lanewarden_probes::{ending::Usage, oom::OomKill};
 
 use crate::{
@@ -348,9 +349,16 @@ impl World {
         assert!(ranks.is_sorted(), "the fixed order: {:#?}", self.effects);
         let records = ranks.iter().filter(|&&rank| rank == 0).count();
         assert!(records <= 1, "one record a turn: {:#?}", self.effects);
+        for lane in self.dispatcher.lanes.values() {
+            let answered = lane.down || lane.again || self.dispatcher.ending.winds_down();
+            assert!(answered || lane.waiting.is_empty(), "nobody answers: {lane:#?}");
+        }
         for effect in &self.effects {
             match effect {
-                Effect::Record { writes, .. } => {
+                Effect::Record { writes, notices } => {
+                    for telling in notices {
+                        assert!(is_event_id(&telling.id), "the spool refuses {:?}", telling.id);
+                    }
                     for write in writes {
                         match write {
                             Write::RunStarting { run, .. } => {
@@ -428,6 +436,7 @@ fn shape(effect: &Effect, now: Now) -> String {
         }
         Effect::Notify => "notify".to_owned(),
         Effect::Prepare(_) => "prepare".to_owned(),
+        Effect::Look(_) => "look".to_owned(),
         Effect::Spawn(_) => "spawn".to_owned(),
         Effect::Watch { .. } => "watch".to_owned(),
         Effect::Signal { how, stray, .. } => {
