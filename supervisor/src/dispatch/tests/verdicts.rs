@@ -122,10 +122,12 @@ fn what_is_told_of_an_end() {
 fn where_each_end_leaves_the_lane() {
     for &verdict in RunVerdict::ALL {
         let Some(world) = drive(World::one(), verdict) else { continue };
-        let state = match verdict {
-            RunVerdict::ParkedOnOwner => LaneState::Parked,
-            RunVerdict::Stopped => LaneState::Stopped,
-            _ => LaneState::Cooling,
+        let state = if verdict == RunVerdict::ParkedOnOwner {
+            LaneState::Parked
+        } else if verdict == RunVerdict::Stopped {
+            LaneState::Stopped
+        } else {
+            LaneState::Cooling
         };
         assert_eq!(world.state("a"), state, "{verdict}");
         assert_eq!(world.wake().is_some(), state == LaneState::Cooling, "{verdict}");

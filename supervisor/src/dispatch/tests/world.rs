@@ -234,14 +234,10 @@ impl World {
 
     /// The order that the last turn gave to the keeper.
     pub(super) fn spawn_order(&self) -> SpawnOrder {
-        let orders: Vec<_> = self
-            .effects
-            .iter()
-            .filter_map(|effect| match effect {
-                Effect::Spawn(order) => Some(order.as_ref().clone()),
-                _ => None,
-            })
-            .collect();
+        let order = |effect: &Effect| {
+            if let Effect::Spawn(order) = effect { Some(order.as_ref().clone()) } else { None }
+        };
+        let orders: Vec<SpawnOrder> = self.effects.iter().filter_map(order).collect();
         assert_eq!(orders.len(), 1, "{:#?}", self.effects);
         orders.into_iter().next().unwrap()
     }
@@ -275,23 +271,13 @@ impl World {
     }
 
     pub(super) fn writes(&self) -> Vec<&Write> {
-        self.effects
-            .iter()
-            .flat_map(|effect| match effect {
-                Effect::Record { writes, .. } => writes.iter().collect(),
-                _ => Vec::new(),
-            })
-            .collect()
+        let Some(Effect::Record { writes, .. }) = self.effects.first() else { return Vec::new() };
+        writes.iter().collect()
     }
 
     pub(super) fn notices(&self) -> Vec<&Telling> {
-        self.effects
-            .iter()
-            .flat_map(|effect| match effect {
-                Effect::Record { notices, .. } => notices.iter().collect(),
-                _ => Vec::new(),
-            })
-            .collect()
+        let Some(Effect::Record { notices, .. }) = self.effects.first() else { return Vec::new() };
+        notices.iter().collect()
     }
 
     /// The kinds of what the last turn told.
@@ -301,13 +287,13 @@ impl World {
 
     /// The runs that the last turn judged.
     pub(super) fn judged(&self) -> Vec<&EndedRow> {
-        self.writes()
-            .into_iter()
-            .filter_map(|write| match write {
-                Write::RunEnded(row) => Some(row.as_ref()),
-                _ => None,
-            })
-            .collect()
+        let mut rows = Vec::new();
+        for write in self.writes() {
+            if let Write::RunEnded(row) = write {
+                rows.push(row.as_ref());
+            }
+        }
+        rows
     }
 
     pub(super) fn verdicts(&self) -> Vec<&'static str> {
@@ -315,27 +301,22 @@ impl World {
     }
 
     pub(super) fn lane_row(&self) -> &LaneRow {
-        self.writes()
-            .into_iter()
-            .find_map(|write| match write {
-                Write::Lane(row) => Some(row),
-                _ => None,
-            })
-            .unwrap()
+        for write in self.writes() {
+            if let Write::Lane(row) = write {
+                return row;
+            }
+        }
+        panic!("no lane was recorded: {:#?}", self.effects);
     }
 
     pub(super) fn wake(&self) -> Option<u64> {
-        self.effects.iter().find_map(|effect| match effect {
-            Effect::Wake(at) => Some(*at),
-            _ => None,
-        })
+        let wake = |effect: &Effect| if let Effect::Wake(at) = effect { Some(*at) } else { None };
+        self.effects.iter().find_map(wake)
     }
 
     pub(super) fn goodbye(&self) -> Option<Goodbye> {
-        self.effects.iter().find_map(|effect| match effect {
-            Effect::Exit(goodbye) => Some(*goodbye),
-            _ => None,
-        })
+        let last = self.effects.last()?;
+        if let Effect::Exit(goodbye) = last { Some(*goodbye) } else { None }
     }
 
     /// The last turn's effects, each in a few words.
@@ -353,45 +334,50 @@ impl World {
             let answered = lane.down || lane.again || self.dispatcher.ending.winds_down();
             assert!(answered || lane.waiting.is_empty(), "nobody answers: {lane:#?}");
         }
+        for telling in self.notices() {
+            assert!(is_event_id(&telling.id), "the spool refuses {:?}", telling.id);
+        }
+        self.check_runs();
         for effect in &self.effects {
-            match effect {
-                Effect::Record { writes, notices } => {
-                    for telling in notices {
-                        assert!(is_event_id(&telling.id), "the spool refuses {:?}", telling.id);
-                    }
-                    for write in writes {
-                        match write {
-                            Write::RunStarting { run, .. } => {
-                                assert!(self.begun.insert(run.clone()), "a nonce names one run");
-                            }
-                            Write::RunStarted(open) => {
-                                self.spawned.insert(open.lane.clone(), open.run.clone());
-                            }
-                            Write::RunEnded(row) => {
-                                if self.spawned.get(&row.lane) == Some(&row.run) {
-                                    self.spawned.remove(&row.lane);
-                                }
-                            }
-                            _ => {}
-                        }
-                    }
-                }
-                Effect::Spawn(order) => {
-                    assert!(self.begun.contains(&order.run), "recorded before it is asked for");
-                    let before = self.spawned.insert(order.lane.clone(), order.run.clone());
-                    assert_eq!(before, None, "a second worker: {:#?}", self.effects);
-                    assert!(!self.exited, "nothing is started after the goodbye");
-                }
-                Effect::Reply(client, answer) => {
-                    let before = self.answers.insert(*client, answer.clone());
-                    assert_eq!(before, None, "client {client} was answered twice: {answer:?}");
-                }
-                Effect::Exit(_) => {
-                    assert!(!self.exited, "one goodbye");
-                    self.exited = true;
-                }
-                _ => {}
+            if let Effect::Reply(client, answer) = effect {
+                let before = self.answers.insert(*client, answer.clone());
+                assert_eq!(before, None, "client {client} was answered twice: {answer:?}");
             }
+            if let Effect::Exit(_) = effect {
+                assert!(!self.exited, "one goodbye");
+                self.exited = true;
+            }
+        }
+    }
+
+    /// A run is recorded before it is asked for, and a lane has one worker at a time.
+    fn check_runs(&mut self) {
+        let effects = std::mem::take(&mut self.effects);
+        for effect in &effects {
+            if let Effect::Record { writes, .. } = effect {
+                writes.iter().for_each(|write| self.book(write));
+            }
+            if let Effect::Spawn(order) = effect {
+                assert!(self.begun.contains(&order.run), "recorded before it is asked for");
+                let before = self.spawned.insert(order.lane.clone(), order.run.clone());
+                assert_eq!(before, None, "a second worker: {effects:#?}");
+                assert!(!self.exited, "nothing is started after the goodbye");
+            }
+        }
+        self.effects = effects;
+    }
+
+    fn book(&mut self, write: &Write) {
+        if let Write::RunStarting { run, .. } = write {
+            assert!(self.begun.insert(run.clone()), "a nonce names one run");
+        }
+        if let Write::RunStarted(open) = write {
+            self.spawned.insert(open.lane.clone(), open.run.clone());
+        }
+        if let Write::RunEnded(row) = write
+            && self.spawned.get(&row.lane) == Some(&row.run)
+        {
+            self.spawned.remove(&row.lane);
         }
     }
 }
