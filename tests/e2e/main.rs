@@ -1,1 +1,4 @@
-//! e2e
+//! End to end, a module a chapter. Each test has a home of its own and runs beside all others.
+
+#![cfg(test)]
+mod verdicts;
