@@ -98,6 +98,27 @@ impl Warden {
     }
 }
 
+/// A command that goes on.
+#[derive(Debug)]
+pub struct Follower {
+    child: Child,
+    path: PathBuf,
+}
+
+impl Follower {
+    /// What it printed so far.
+    #[must_use]
+    pub fn text(&self) -> String {
+        fs::read_to_string(&self.path).unwrap_or_default()
+    }
+
+    /// Ends it.
+    pub fn end(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
 /// A box of its own.
 #[derive(Debug)]
 pub struct Home {
@@ -188,9 +209,15 @@ impl Home {
 
     /// Starts a warden with more arguments, and waits for nothing.
     pub fn launch(&self, more: &[&str]) -> Warden {
+        let mut command = self.command();
+        command.arg("run").args(more);
+        self.adopt(command)
+    }
+
+    /// Starts this command as a warden of the home, and waits for nothing.
+    pub fn adopt(&self, mut command: Command) -> Warden {
         let log = self.open_log("warden.log");
-        let child =
-            self.command().arg("run").args(more).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let warden = Warden { pid: child.id(), child: Rc::new(RefCell::new(child)) };
         self.wardens.borrow_mut().push(warden.clone());
         warden
@@ -215,6 +242,16 @@ impl Home {
         let mut command = self.command();
         command.args(args);
         run(command)
+    }
+
+    /// Starts a command that goes on, its standard output in a file.
+    #[must_use]
+    pub fn follow(&self, args: &[&str]) -> Follower {
+        let path = self.path("follower.out");
+        let out = File::create(&path).unwrap();
+        let log = self.open_log("follower.err");
+        let child = self.command().args(args).stdout(out).stderr(log).spawn().unwrap();
+        Follower { child, path }
     }
 
     fn http_address_file(&self) -> PathBuf {
@@ -343,6 +380,13 @@ impl Home {
             line.starts_with(&program) && line.contains(word)
         })
         .collect()
+    }
+
+    /// Running git processes of this home.
+    #[must_use]
+    pub fn git_processes(&self) -> Vec<String> {
+        let all = proc::of_home(&self.dir).into_iter().map(proc::command_line);
+        all.filter(|line| line.starts_with("git ") || line.contains("/git")).collect()
     }
 
     /// Ends the warden as Ctrl-C does, and demands that nothing of the home is left.
