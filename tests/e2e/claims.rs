@@ -3,8 +3,9 @@
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use lanewarden_tests::{
-    Home, http,
+    Home,
     git::{Bare, Claim, Mood, Server, git},
+    http,
     ntfy::Ntfy,
     proc,
     requires::{Need, has},
@@ -58,7 +59,10 @@ fn assert_claim_tells_all(home: &Home, bare: &Bare) {
     assert_eq!(value("machine"), machine);
     assert_eq!(value("pid"), worker.to_string());
     assert_eq!(value("ticks"), proc::stat(worker).unwrap().1.to_string());
-    assert_eq!(value("boot"), fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim());
+    assert_eq!(
+        value("boot"),
+        fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim()
+    );
     assert_eq!(value("actor"), "flow-a");
     assert_eq!(value("lane"), "a");
     assert_eq!(value("run"), home.lane_view("a").unwrap()["run"].as_str().unwrap());
@@ -132,9 +136,8 @@ fn a_claim_follows_the_state_and_the_issue() {
     home.lane_with("a", &["wait-for", &go, "exit", "1"], "restart = { breaker = 1 }");
     let warden = home.start();
     home.until_running("a");
-    let placeholder = until_claim(&bare, "a", "running", |claim| {
-        claim.value("state") == Some("running")
-    });
+    let placeholder =
+        until_claim(&bare, "a", "running", |claim| claim.value("state") == Some("running"));
     assert_eq!(home.run(&["lane", "issue", "42", "--lane", "a"]).code, 0);
     let name = format!("refs/lane-claims/{}/42", home.plan.machine);
     until_claim(&bare, "a", "issue 42", |claim| claim.name == name);
@@ -145,7 +148,11 @@ fn a_claim_follows_the_state_and_the_issue() {
     fs::write(go, "").unwrap();
     home.until_state("a", "tripped");
     let claim = until_claim(&bare, "a", "tripped", |claim| claim.value("state") == Some("tripped"));
-    assert_eq!(claim.value("pid"), Some(warden.pid().to_string().as_str()), "no worker: the warden");
+    assert_eq!(
+        claim.value("pid"),
+        Some(warden.pid().to_string().as_str()),
+        "no worker: the warden"
+    );
     home.end();
 }
 
@@ -281,7 +288,11 @@ fn a_remote_that_hangs_holds_a_first_start_up_to_its_deadline_only() {
     });
     throughout(Duration::from_millis(500), "waiting for the claim", || {
         let lane = home.lane_view("a")?;
-        if lane["pid"].is_null() && lane["state"] == "starting" { Ok(()) } else { Err(lane.to_string()) }
+        if lane["pid"].is_null() && lane["state"] == "starting" {
+            Ok(())
+        } else {
+            Err(lane.to_string())
+        }
     });
     // An order is answered meanwhile.
     assert_eq!(home.run(&["status"]).code, 0);

@@ -3,8 +3,15 @@
 #![cfg(test)]
 
 mod adoption;
+mod bad_input;
 mod claims;
+mod commands;
+mod dead_lanes;
+mod demo;
+mod http;
+mod layers;
 mod notices;
 mod stops;
+mod store;
 mod verdicts;
 mod world;

@@ -1,7 +1,7 @@
 //! People are told: as ntfy wants it, once, whatever the server or the warden go through.
 
 use lanewarden_tests::{
-    Home, Warden, http,
+    Home, Warden, http, note,
     ntfy::{Answer, Ntfy, Page, titles},
     proc,
     requires::{Need, has},
@@ -30,7 +30,8 @@ fn assert_as_ntfy_wants(page: &Page, machine: &str) {
     assert!(json["sequence_id"].is_string(), "{json}");
     // Nothing that came from outside stands in a header.
     for (name, _) in &page.headers {
-        let known = ["host", "content-type", "content-length", "accept", "user-agent", "authorization"];
+        let known =
+            ["host", "content-type", "content-length", "accept", "user-agent", "authorization"];
         assert!(known.contains(&name.as_str()), "{:?}", page.headers);
     }
     let header = |name: &str| page.headers.iter().find(|(own, _)| own == name);
@@ -58,6 +59,8 @@ fn a_token_goes_into_the_header_and_nowhere_else() {
     let (mut home, ntfy) = box_with("token");
     let token = "tk_abcdefghijklmnopqrstuvwxyz123";
     std::fs::write(home.path("token"), format!("{token}\n")).unwrap();
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(home.path("token"), own).unwrap();
     // The plan ends the [ntfy] table with its topic.
     home.plan.ntfy = None;
     home.plan.admission = format!(
@@ -90,7 +93,10 @@ fn an_oom_kill_pages_lane_victim_and_size() {
     let run = home.history("a")[0].clone();
     let message = page.text("message");
     assert!(page.text("title").contains(" a: "), "{}", page.text("title"));
-    assert!(message.contains(&format!("Process {} (fixture-worker) of lane a", run["pid"])), "{message}");
+    assert!(
+        message.contains(&format!("Process {} (fixture-worker) of lane a", run["pid"])),
+        "{message}"
+    );
     assert!(message.contains("Resident: ") && message.contains("Limit: 24"), "{message}");
     let oom = "lanewarden_oom_kills_total{lane=\"a\",kind=\"oom-memcg\"}";
     assert_eq!(http::sample(&home.metrics(), oom), Some(1.0), "{}", home.metrics());
@@ -98,7 +104,10 @@ fn an_oom_kill_pages_lane_victim_and_size() {
     // How long it took, for whoever reads the log of the tests.
     let ended = run["ended_at_ms"].as_i64().unwrap();
     let judged = home.lane_view("a").unwrap()["last"]["judged_after_ms"].clone();
-    println!("OOM kill: judged {judged} ms after the end, paged {} ms after it", page.at_ms - ended);
+    note(&format!(
+        "OOM kill: judged {judged} ms after the end, paged {} ms after it",
+        page.at_ms - ended
+    ));
     home.end();
 }
 
@@ -136,7 +145,10 @@ fn a_daemon_that_is_back_tells_which_lanes_were_lost() {
     let page = ntfy.page("back, 2 lanes lost");
     assert_as_ntfy_wants(&page, &home.plan.machine);
     let message = page.text("message");
-    assert!(message.contains("a DEAD-NO-PROCESS") && message.contains("b DEAD-NO-PROCESS"), "{message}");
+    assert!(
+        message.contains("a DEAD-NO-PROCESS") && message.contains("b DEAD-NO-PROCESS"),
+        "{message}"
+    );
     for lane in ["a", "b"] {
         home.until_verdict(lane, "vanished");
     }
@@ -152,8 +164,10 @@ fn what_the_server_missed_is_delivered_once_when_it_is_back() {
     home.until_state("a", "tripped");
     home.until_metric("lanewarden_notify_request_failures_total", 1.0);
     home.until_metric("lanewarden_notify_spool_pending", 1.0);
-    let status = home.run(&["status", "--json"]).json();
-    assert_eq!(status["spool"]["pending"], 1, "{status}");
+    until("the picture to count it", || {
+        let view = home.view()?;
+        if view["spool"]["pending"] == 1 { Ok(()) } else { Err(view["spool"].to_string()) }
+    });
     ntfy.answer(Answer::Accept);
     ntfy.page("breaker tripped");
     home.until_metric("lanewarden_notices_delivered_total", 1.0);
@@ -245,7 +259,8 @@ fn notices_by_hand_need_no_daemon() {
     let page = ntfy.page("Title");
     assert_as_ntfy_wants(&page, &home.plan.machine);
     assert!(!page.text("title").contains('\u{1b}'), "{:?}", page.text("title"));
-    let gate = ["notify", "gate", "--result", "FAIL", "--branch", "main", "--sha", "0123456789abcdef"];
+    let gate =
+        ["notify", "gate", "--result", "FAIL", "--branch", "main", "--sha", "0123456789abcdef"];
     assert_eq!(home.run(&[&gate[..], &["--failing", "lint,unit"]].concat()).code, 0);
     let page = ntfy.page("gate FAIL main@012345678");
     assert!(page.text("message").contains("lint, unit"), "{}", page.text("message"));

@@ -120,7 +120,7 @@ fn what_a_worker_prints_is_in_its_log() {
         if text.matches("the first line").count() == 2 { Ok(()) } else { Err(text) }
     });
     let older = home.history("a")[0]["run"].as_str().unwrap().to_owned();
-    let logs = home.run(&["logs", "a", "--run", &older[..8]]);
+    let logs = home.run(&["logs", "a", "--run", &older.chars().take(8).collect::<String>()]);
     assert_eq!(logs.stdout, "the first line\nthe second line\n");
     assert_eq!(home.run(&["logs", "a", "--run", "zzzz"]).code, 1);
     assert!(proc::runs(home.until_running("a")));

@@ -453,6 +453,22 @@ fn cgroups(pids: &[u32]) -> Vec<PathBuf> {
     found
 }
 
+/// A program, ready for arguments; its input is empty.
+#[must_use]
+pub fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs a line of shell to its end, bounded.
+#[must_use]
+pub fn run_shell(line: &str) -> Output {
+    let mut shell = command(Path::new("/bin/sh"));
+    shell.args(["-c", line]);
+    run(shell)
+}
+
 /// Runs a command to its end, bounded.
 ///
 /// # Panics

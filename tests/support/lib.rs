@@ -37,6 +37,11 @@ pub use wait::{until, until_within};
 
 use std::path::PathBuf;
 
+/// A measurement or remark for whoever reads the output of the tests.
+pub fn note(text: &str) {
+    eprintln!("{text}");
+}
+
 /// The fixture worker, built beside the tests.
 #[must_use]
 pub fn worker_program() -> PathBuf {

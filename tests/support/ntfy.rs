@@ -127,7 +127,6 @@ impl Ntfy {
     }
 
     /// Waits for an accepted page whose title contains `part`.
-    #[must_use]
     pub fn page(&self, part: &str) -> Page {
         crate::until(&format!("a page with {part:?} in its title"), || {
             let pages = self.pages();

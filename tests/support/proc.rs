@@ -71,16 +71,22 @@ pub fn command_line(number: u32) -> String {
 /// The running processes of a home.
 #[must_use]
 pub fn of_home(home: &Path) -> Vec<u32> {
+    with_environment(COOKIE, home)
+}
+
+/// The running processes that have this variable with this value in their environment.
+#[must_use]
+pub fn with_environment(name: &str, value: &Path) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
-    numbers.filter(|number| carries(*number, home.as_os_str()) && runs(*number)).collect()
+    numbers.filter(|number| carries(*number, name, value.as_os_str()) && runs(*number)).collect()
 }
 
-fn carries(number: u32, home: &OsStr) -> bool {
+fn carries(number: u32, name: &str, value: &OsStr) -> bool {
     let environment = fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
-    let wanted = [COOKIE.as_bytes(), b"=", home.as_bytes()].concat();
+    let wanted = [name.as_bytes(), b"=", value.as_bytes()].concat();
     environment.split(|byte| *byte == 0).any(|entry| entry == wanted)
 }
 
@@ -94,7 +100,7 @@ pub fn end_all(home: &Path) {
         for number in found {
             // The pidfd holds the process; that it is still the home's is asked again after it was opened.
             let Ok(pidfd) = pidfd_open(pid(number), PidfdFlags::empty()) else { continue };
-            if carries(number, home.as_os_str()) {
+            if carries(number, COOKIE, home.as_os_str()) {
                 // It may be gone by now, which is as good.
                 pidfd_send_signal(&pidfd, Signal::KILL).unwrap_or_default();
             }
