@@ -311,3 +311,18 @@ fn a_lane_whose_worker_outlived_its_warden_is_occupied_for_another_box() {
     assert_eq!(home.until_running("a"), worker);
     home.end();
 }
+
+#[test]
+fn a_deadline_goes_on_over_the_death_of_a_warden() {
+    let mut home = Home::new("clock");
+    home.lane_with("a", &["sleep"], &format!("{ONE_RUN}deadline = \"2s\""));
+    let first = home.start();
+    let worker = home.until_running("a");
+    first.kill9();
+    home.start();
+    assert_eq!(home.until_running("a"), worker);
+    let lane = home.until_verdict("a", "deadline");
+    let lived = lane["last"]["duration_s"].as_f64().unwrap();
+    assert!((1.9..4.0).contains(&lived), "{lived} s");
+    home.end();
+}

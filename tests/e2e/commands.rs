@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lanewarden_tests::{Home, daemon::run_shell, proc, program, until};
+use lanewarden_tests::{Home, command::run_shell, proc, program, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -257,10 +257,10 @@ fn the_configuration_is_found_where_the_contract_says() {
     home.lane("a", &["sleep"]);
     home.configure();
     let bare = |name: &str, value: String| {
-        let mut command = lanewarden_tests::daemon::command(&program());
+        let mut command = lanewarden_tests::command::command(&program());
         command.arg("check").env_remove("LANEWARDEN_CONFIG").env("XDG_CONFIG_HOME", "/no/such");
         command.env(name, value);
-        lanewarden_tests::daemon::run(command)
+        lanewarden_tests::command::run(command)
     };
     let named = bare("LANEWARDEN_CONFIG", home.at("config.toml"));
     assert_eq!(named.code, 0, "{named:?}");

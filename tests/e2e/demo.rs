@@ -4,7 +4,7 @@ use std::fs;
 
 use lanewarden_tests::{
     Home,
-    daemon::{command, run},
+    command::{command, run},
     proc, program,
     requires::{Need, has},
     until,

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use lanewarden_tests::{
     Home,
-    daemon::run_shell,
+    command::run_shell,
     requires::{Need, has},
     until,
     wait::throughout,

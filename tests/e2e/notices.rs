@@ -308,3 +308,22 @@ fn a_hostile_name_reaches_people_harmless() {
     assert!(!home.log().contains('\u{1b}'), "{}", home.log());
     home.end();
 }
+
+#[test]
+fn a_child_that_the_kernel_killed_pages_while_its_worker_goes_on() {
+    if !has(&[Need::MemoryCgroup, Need::Kmsg]) {
+        return;
+    }
+    let (mut home, ntfy) = box_with("child");
+    let limit = format!("{ONE_RUN}limits = {{ memory_max = \"24M\" }}");
+    home.lane_with("a", &["child-eats", "256", "sleep"], &limit);
+    home.start();
+    let worker = home.until_running("a");
+    let page = ntfy.page("oom-memcg killed fixture-worker");
+    assert!(
+        !page.text("message").contains(&format!("Process {worker} ")),
+        "the child, not the worker"
+    );
+    assert_eq!(home.until_running("a"), worker);
+    home.end();
+}

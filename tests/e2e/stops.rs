@@ -207,3 +207,21 @@ fn orders_to_nobody_are_refused_with_the_names_that_there_are() {
     }
     home.end();
 }
+
+#[test]
+fn a_drain_ends_with_its_daemon() {
+    let mut home = Home::new("drained");
+    let go = home.at("go");
+    home.lane("a", &["once", &home.at("ran"), "wait-for", &go, "marker", "finalized"]);
+    let warden = home.start();
+    home.until_running("a");
+    assert_eq!(home.run(&["drain"]).code, 0);
+    assert!(warden.term().success());
+    // As the refusal of `start` says: restart the daemon to end that.
+    home.start();
+    std::fs::write(&go, "").unwrap();
+    home.until_lane("a", "working again", |lane| {
+        lane["state"] == "running" && lane["last"]["verdict"] == "finalized"
+    });
+    home.end();
+}

@@ -8,7 +8,7 @@ use std::{
 
 use lanewarden_tests::{
     Home,
-    daemon::run_shell,
+    command::run_shell,
     ntfy::{Ntfy, titles},
     proc,
     requires::{Need, has},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lanewarden_tests::{Home, daemon::run, proc, until};
+use lanewarden_tests::{Home, command::run, proc, until};
 use serde_json::Value;
 
 #[test]

@@ -4,7 +4,6 @@
 use std::{
     cell::RefCell,
     fs::{self, File, OpenOptions},
-    io::Read,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -18,9 +17,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
+    command::{Follower, Output, background, run},
     config::{LanePlan, Plan},
     git, http, proc, until,
-    wait::PATIENCE,
 };
 
 /// Milliseconds since the epoch.
@@ -28,28 +27,6 @@ use crate::{
 pub fn unix_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// What a command printed, and how it ended.
-#[derive(Debug)]
-pub struct Output {
-    /// The exit code; -1 if a signal ended it.
-    pub code: i32,
-    /// Standard output.
-    pub stdout: String,
-    /// Standard error.
-    pub stderr: String,
-}
-
-impl Output {
-    /// Standard output as JSON.
-    ///
-    /// # Panics
-    /// If it is none.
-    #[must_use]
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
 }
 
 /// A running warden.
@@ -95,27 +72,6 @@ impl Warden {
     #[must_use]
     pub fn status(&self) -> Option<ExitStatus> {
         self.child.borrow_mut().try_wait().unwrap()
-    }
-}
-
-/// A command that goes on.
-#[derive(Debug)]
-pub struct Follower {
-    child: Child,
-    path: PathBuf,
-}
-
-impl Follower {
-    /// What it printed so far.
-    #[must_use]
-    pub fn text(&self) -> String {
-        fs::read_to_string(&self.path).unwrap_or_default()
-    }
-
-    /// Ends it.
-    pub fn end(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
     }
 }
 
@@ -247,11 +203,9 @@ impl Home {
     /// Starts a command that goes on, its standard output in a file.
     #[must_use]
     pub fn follow(&self, args: &[&str]) -> Follower {
-        let path = self.path("follower.out");
-        let out = File::create(&path).unwrap();
-        let log = self.open_log("follower.err");
-        let child = self.command().args(args).stdout(out).stderr(log).spawn().unwrap();
-        Follower { child, path }
+        let mut command = self.command();
+        command.args(args).stderr(self.open_log("follower.err"));
+        background(command, &self.path("follower.out"))
     }
 
     fn http_address_file(&self) -> PathBuf {
@@ -451,47 +405,4 @@ fn cgroups(pids: &[u32]) -> Vec<PathBuf> {
         }
     }
     found
-}
-
-/// A program, ready for arguments; its input is empty.
-#[must_use]
-pub fn command(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.stdin(Stdio::null());
-    command
-}
-
-/// Runs a line of shell to its end, bounded.
-#[must_use]
-pub fn run_shell(line: &str) -> Output {
-    let mut shell = command(Path::new("/bin/sh"));
-    shell.args(["-c", line]);
-    run(shell)
-}
-
-/// Runs a command to its end, bounded.
-///
-/// # Panics
-/// If it does not end in time.
-#[must_use]
-pub fn run(mut command: Command) -> Output {
-    let shown = format!("{command:?}");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let read = |mut pipe: Box<dyn Read + Send>| {
-        thread::spawn(move || {
-            let mut bytes = Vec::new();
-            drop(pipe.read_to_end(&mut bytes));
-            String::from_utf8_lossy(&bytes).into_owned()
-        })
-    };
-    let out = read(Box::new(child.stdout.take().unwrap()));
-    let err = read(Box::new(child.stderr.take().unwrap()));
-    let status = crate::until_within(PATIENCE * 3, &shown, || {
-        child.try_wait().map_err(|error| error.to_string())?.ok_or_else(|| "it runs".to_owned())
-    });
-    Output {
-        code: status.code().unwrap_or(-1),
-        stdout: out.join().unwrap(),
-        stderr: err.join().unwrap(),
-    }
 }

@@ -3,6 +3,7 @@
 //! | file | thing |
 //! |---|---|
 //! | [`daemon`] | a home of its own with the real binary in it |
+//! | [`command`] | commands, run to their end or left to go on |
 //! | [`config`] | that home's configuration |
 //! | [`git`] | a bare remote, and a git server over a real socket |
 //! | [`ntfy`] | a page server that records and misbehaves on order |
@@ -22,6 +23,7 @@
     reason = "test code, which the lints know only inside of test functions: it starts processes, reads clocks and fails loudly"
 )]
 
+pub mod command;
 pub mod config;
 pub mod daemon;
 pub mod git;
@@ -31,8 +33,9 @@ pub mod proc;
 pub mod requires;
 pub mod wait;
 
+pub use command::Output;
 pub use config::{Plan, quoted};
-pub use daemon::{Home, Output, Warden};
+pub use daemon::{Home, Warden};
 pub use wait::{until, until_within};
 
 use std::path::PathBuf;

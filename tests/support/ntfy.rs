@@ -11,6 +11,8 @@ use std::{
 
 use serde_json::Value;
 
+use crate::wait::PATIENCE;
+
 /// How a request is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
@@ -128,7 +130,12 @@ impl Ntfy {
 
     /// Waits for an accepted page whose title contains `part`.
     pub fn page(&self, part: &str) -> Page {
-        crate::until(&format!("a page with {part:?} in its title"), || {
+        self.page_within(PATIENCE, part)
+    }
+
+    /// Waits at most this long for an accepted page whose title contains `part`.
+    pub fn page_within(&self, patience: Duration, part: &str) -> Page {
+        crate::until_within(patience, &format!("a page with {part:?} in its title"), || {
             let pages = self.pages();
             let found =
                 pages.iter().find(|page| page.accepted && page.text("title").contains(part));

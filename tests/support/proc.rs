@@ -90,20 +90,25 @@ fn carries(number: u32, name: &str, value: &OsStr) -> bool {
     environment.split(|byte| *byte == 0).any(|entry| entry == wanted)
 }
 
-/// Kills every process of a home until a look finds none.
+/// Kills every process of a home until a look finds none: those that carry it, and those whose temporary files are in it.
 pub fn end_all(home: &Path) {
+    let place = home.join("tmp");
+    let cookies = [(COOKIE, home), ("TMPDIR", place.as_path())];
     for _ in 0..500 {
-        let found = of_home(home);
-        if found.is_empty() {
-            return;
-        }
-        for number in found {
-            // The pidfd holds the process; that it is still the home's is asked again after it was opened.
-            let Ok(pidfd) = pidfd_open(pid(number), PidfdFlags::empty()) else { continue };
-            if carries(number, COOKIE, home.as_os_str()) {
-                // It may be gone by now, which is as good.
-                pidfd_send_signal(&pidfd, Signal::KILL).unwrap_or_default();
+        let mut left = false;
+        for (name, value) in cookies {
+            for number in with_environment(name, value) {
+                left = true;
+                // The pidfd holds the process; that it is still the home's is asked again after it was opened.
+                let Ok(pidfd) = pidfd_open(pid(number), PidfdFlags::empty()) else { continue };
+                if carries(number, name, value.as_os_str()) {
+                    // It may be gone by now, which is as good.
+                    pidfd_send_signal(&pidfd, Signal::KILL).unwrap_or_default();
+                }
             }
+        }
+        if !left {
+            return;
         }
         std::thread::park_timeout(Duration::from_millis(5));
     }
