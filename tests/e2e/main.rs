@@ -1,1 +1,17 @@
-//! e2e
+//! End to end, a module a chapter. Each test has a home of its own and runs beside all others.
+
+#![cfg(test)]
+
+mod adoption;
+mod bad_input;
+mod claims;
+mod commands;
+mod dead_lanes;
+mod demo;
+mod http;
+mod layers;
+mod notices;
+mod stops;
+mod store;
+mod verdicts;
+mod world;

@@ -1,0 +1,328 @@
+//! Wardens and keepers die; workers do not notice, and nothing is doubled.
+
+use lanewarden_tests::{Home, git::checkout, proc, until, wait::throughout};
+use rustix::process::Signal;
+use std::{fs, time::Duration};
+
+const ONE_RUN: &str = "restart = { delay = \"1h\", max_delay = \"1h\", breaker = 0 }\n";
+
+fn the_keeper(home: &Home) -> u32 {
+    until("one keeper", || match home.keepers()[..] {
+        [keeper] => Ok(keeper),
+        _ => Err(home.keepers()),
+    })
+}
+
+/// Kills the keeper and waits until another serves.
+fn replace_keeper(home: &Home) -> u32 {
+    let old = the_keeper(home);
+    proc::signal(old, Signal::KILL);
+    let new = until("another keeper", || match home.keepers()[..] {
+        [keeper] if keeper != old => Ok(keeper),
+        _ => Err(home.keepers()),
+    });
+    until("the warden to see the new keeper", || {
+        let view = home.view()?;
+        if view["keeper_up"] == true && home.log().contains("a keeper answers") {
+            Ok(())
+        } else {
+            Err(view.to_string())
+        }
+    });
+    new
+}
+
+fn assert_one_worker(home: &Home, pid: u32) {
+    throughout(Duration::from_millis(300), "one worker", || {
+        let workers = home.workers("sleep");
+        if workers == [pid] { Ok(()) } else { Err(workers) }
+    });
+}
+
+#[test]
+fn a_killed_warden_finds_its_worker_again() {
+    let mut home = Home::new("adopt");
+    home.lane("a", &["sleep"]);
+    let first = home.start();
+    let worker = home.until_running("a");
+    let run = home.lane_view("a").unwrap()["run"].clone();
+    first.kill9();
+    assert!(proc::runs(worker));
+    let second = home.start();
+    assert_ne!(first.pid(), second.pid());
+    assert_eq!(home.until_running("a"), worker);
+    assert_eq!(home.lane_view("a").unwrap()["run"], run);
+    assert_one_worker(&home, worker);
+    assert!(home.history("a").is_empty(), "its run is not over");
+    let adopted = "lanewarden_adoptions_total{result=\"adopted\"}";
+    home.until_metric(adopted, 1.0);
+    // It is a worker like any other: it takes orders and is judged.
+    assert_eq!(home.run(&["stop", "a"]).code, 0);
+    home.until_verdict("a", "stopped");
+    home.end();
+}
+
+#[test]
+fn how_a_worker_ended_between_two_wardens_is_known() {
+    let mut home = Home::new("between");
+    let go = home.at("go");
+    home.lane_with("exits", &["wait-for", &go, "exit", "5"], ONE_RUN);
+    home.lane_with("dies", &["wait-for", &go, "die", "11"], ONE_RUN);
+    home.lane_with("finishes", &["wait-for", &go, "marker", "finalized"], ONE_RUN);
+    let first = home.start();
+    let lanes = ["exits", "dies", "finishes"];
+    let workers = lanes.map(|lane| home.until_running(lane));
+    first.kill9();
+    fs::write(&go, "").unwrap();
+    for worker in workers {
+        proc::until_gone(worker);
+    }
+    home.start();
+    let exits = home.until_verdict("exits", "failed");
+    assert_eq!(exits["last"]["exit_code"], 5, "{exits}");
+    let dies = home.until_verdict("dies", "signalled");
+    assert_eq!(dies["last"]["signal"], 11, "{dies}");
+    home.until_verdict("finishes", "finalized");
+    for lane in lanes {
+        assert_eq!(home.history(lane).len(), 1);
+    }
+    home.end();
+}
+
+#[test]
+fn a_warden_that_is_killed_again_and_again_never_doubles_a_worker() {
+    let mut home = Home::new("again");
+    home.lane("a", &["sleep"]);
+    let mut warden = home.start();
+    let worker = home.until_running("a");
+    for _ in 0..5 {
+        warden.kill9();
+        warden = home.start();
+        assert_eq!(home.until_running("a"), worker);
+    }
+    assert_one_worker(&home, worker);
+    home.end();
+}
+
+#[test]
+fn a_warden_killed_while_it_begins_leaves_nothing_doubled() {
+    let mut home = Home::new("early");
+    home.lane("a", &["sleep"]);
+    home.lane("b", &["sleep"]);
+    home.configure();
+    // Wherever in its first steps each of these is hit, the next one settles it.
+    for wait in [5_u64, 20, 40, 60, 80, 120] {
+        let warden = home.launch(&[]);
+        throughout(Duration::from_millis(wait), "running", || match warden.status() {
+            None => Ok(()),
+            Some(status) => Err(format!("{status}: {}", home.log())),
+        });
+        warden.kill9();
+    }
+    home.start();
+    let pids = [home.until_running("a"), home.until_running("b")];
+    throughout(Duration::from_millis(300), "one worker a lane", || {
+        let mut workers = home.workers("sleep");
+        workers.sort_unstable();
+        let mut wanted = pids.to_vec();
+        wanted.sort_unstable();
+        if workers == wanted { Ok(()) } else { Err(workers) }
+    });
+    home.end();
+}
+
+#[test]
+fn a_worker_outlives_its_keeper_and_its_end_is_judged() {
+    let mut home = Home::new("keeper");
+    home.lane_with("a", &["sleep"], ONE_RUN);
+    home.start();
+    let worker = home.until_running("a");
+    replace_keeper(&home);
+    assert_eq!(home.until_running("a"), worker);
+    assert_one_worker(&home, worker);
+    proc::signal(worker, Signal::TERM);
+    // Newer kernels tell a stranger through the pidfd; others do not, and nobody guesses.
+    let lane = home.until_lane("a", "judged", |lane| !lane["last"].is_null());
+    let verdict = lane["last"]["verdict"].as_str().unwrap();
+    assert!(["vanished", "signalled"].contains(&verdict), "{lane}");
+    if verdict == "signalled" {
+        assert_eq!(lane["last"]["signal"], 15, "{lane}");
+    }
+}
+
+#[test]
+fn a_worker_without_a_keeper_can_still_be_stopped() {
+    let mut home = Home::new("stray");
+    home.lane_with("a", &["ignore-term", "pid-file", &home.at("pid"), "sleep"], ONE_RUN);
+    home.start();
+    let worker = home.until_running("a");
+    home.until_pid("pid");
+    replace_keeper(&home);
+    assert_eq!(home.run(&["stop", "a"]).code, 0);
+    proc::until_gone(worker);
+    assert_eq!(home.until_state("a", "stopped")["pid"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_worker_outlives_warden_and_keeper() {
+    let mut home = Home::new("both");
+    home.lane("a", &["sleep"]);
+    let first = home.start();
+    let worker = home.until_running("a");
+    let keeper = the_keeper(&home);
+    first.kill9();
+    proc::signal(keeper, Signal::KILL);
+    proc::until_gone(keeper);
+    assert!(proc::runs(worker));
+    home.start();
+    assert_eq!(home.until_running("a"), worker);
+    assert_one_worker(&home, worker);
+}
+
+#[test]
+fn term_leaves_workers_and_the_next_warden_has_them() {
+    let mut home = Home::new("term");
+    home.lane("a", &["sleep"]);
+    let first = home.start();
+    let worker = home.until_running("a");
+    assert_eq!(first.term().code(), Some(0));
+    assert!(proc::runs(worker));
+    the_keeper(&home);
+    home.start();
+    assert_eq!(home.until_running("a"), worker);
+    assert_one_worker(&home, worker);
+    home.end();
+    assert!(!proc::runs(worker));
+}
+
+#[test]
+fn ctrl_c_ends_workers_and_keeper() {
+    let mut home = Home::new("int");
+    home.lane("a", &["sleep"]);
+    home.lane("b", &["ignore-term", "grandchild", &home.at("grandchild"), "sleep"]);
+    let warden = home.start();
+    home.until_running("a");
+    let grandchild = home.until_pid("grandchild");
+    warden.signal(Signal::INT);
+    assert_eq!(warden.ended().code(), Some(0));
+    assert!(!proc::runs(grandchild), "it is gone before the warden says that it is done");
+    home.end();
+    assert_eq!(home.history("a")[0]["verdict"], "stopped");
+    assert_eq!(home.history("b")[0]["end"], "killed-by-us");
+}
+
+#[test]
+fn a_second_ctrl_c_does_not_wait_for_the_grace() {
+    let mut home = Home::new("int2");
+    home.plan.defaults = "deadline = \"2h\"".to_owned();
+    let words = ["ignore-term", "pid-file", &home.at("pid"), "sleep"];
+    home.lane_with("a", &words, "stop_grace = \"10m\"");
+    let warden = home.start();
+    home.until_pid("pid");
+    warden.signal(Signal::INT);
+    home.until_state("a", "stopping");
+    warden.signal(Signal::INT);
+    assert_eq!(warden.ended().code(), Some(0));
+    home.end();
+}
+
+#[test]
+fn with_workers_makes_term_end_them() {
+    let mut home = Home::new("with");
+    home.lane("a", &["sleep"]);
+    home.configure();
+    let warden = home.launch(&["--with-workers"]);
+    let worker = home.until_running("a");
+    assert_eq!(warden.term().code(), Some(0));
+    assert!(!proc::runs(worker));
+    home.end();
+}
+
+#[test]
+fn a_second_warden_is_refused() {
+    let mut home = Home::new("second");
+    home.lane("a", &["sleep"]);
+    home.start();
+    let worker = home.until_running("a");
+    let refused = home.run(&["run"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("another warden runs"), "{refused:?}");
+    assert_eq!(home.until_running("a"), worker);
+    assert_one_worker(&home, worker);
+    home.end();
+}
+
+/// Another box on the same lane directory: whether it shares the lock file or not, it starts nothing.
+fn assert_occupied(name: &str, shares_locks: bool) {
+    let mut home = Home::new(name);
+    home.lane("a", &["sleep"]);
+    home.start();
+    let worker = home.until_running("a");
+    let mut other = Home::new(name);
+    other.lane("a", &["sleep"]);
+    other.lane("b", &["sleep"]);
+    other.plan.lanes[0].dir = home.plan.lanes[0].dir.clone();
+    if shares_locks {
+        other.plan.lane_root = home.plan.lane_root.clone();
+    }
+    other.start();
+    let lane = other.until_state("a", "occupied");
+    let reason = lane["reason"].as_str().unwrap();
+    assert!(reason.contains(&worker.to_string()) || reason.contains("pid"), "{reason}");
+    // The other lanes of that box work.
+    other.until_running("b");
+    throughout(Duration::from_millis(300), "one worker", || {
+        let all = [home.workers("sleep"), other.workers("sleep")];
+        if all.map(|found| found.len()) == [1, 1] { Ok(()) } else { Err(other.workers("sleep")) }
+    });
+    assert_eq!(home.until_running("a"), worker);
+    other.end();
+    home.end();
+}
+
+#[test]
+fn a_lane_that_another_warden_holds_is_occupied() {
+    assert_occupied("locked", true);
+}
+
+#[test]
+fn a_lane_in_which_another_works_is_occupied_without_any_lock() {
+    assert_occupied("cwd", false);
+}
+
+#[test]
+fn a_lane_whose_worker_outlived_its_warden_is_occupied_for_another_box() {
+    let mut home = Home::new("left");
+    home.lane("a", &["sleep"]);
+    let first = home.start();
+    let worker = home.until_running("a");
+    assert_eq!(first.term().code(), Some(0));
+    let mut other = Home::new("right");
+    checkout(&other.plan.lane_root.join("x"));
+    other.lane("a", &["sleep"]);
+    other.plan.lanes[0].dir = home.plan.lanes[0].dir.clone();
+    other.plan.lane_root = home.plan.lane_root.clone();
+    other.start();
+    other.until_state("a", "occupied");
+    assert!(other.workers("sleep").is_empty());
+    assert!(proc::runs(worker));
+    other.end();
+    home.start();
+    assert_eq!(home.until_running("a"), worker);
+    home.end();
+}
+
+#[test]
+fn a_deadline_goes_on_over_the_death_of_a_warden() {
+    let mut home = Home::new("clock");
+    home.lane_with("a", &["sleep"], &format!("{ONE_RUN}deadline = \"2s\""));
+    let first = home.start();
+    let worker = home.until_running("a");
+    first.kill9();
+    home.start();
+    assert_eq!(home.until_running("a"), worker);
+    let lane = home.until_verdict("a", "deadline");
+    let lived = lane["last"]["duration_s"].as_f64().unwrap();
+    assert!((1.9..4.0).contains(&lived), "{lived} s");
+    home.end();
+}
