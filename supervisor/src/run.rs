@@ -20,7 +20,7 @@ use crate::{
     config::Config,
     dispatch::Dispatcher,
     effect::Goodbye,
-    effects::{Performer, claims, courier},
+    effects::{Performer, Surroundings, claims, courier},
     event::Event,
     sources::{QUEUE, control, keeper, signals},
     store::{self, Store},
@@ -86,6 +86,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<Goodbye, RunErro
         wake: None,
         store_well: true,
         unforgotten: Vec::new(),
+        surroundings: Surroundings { degraded, ..Surroundings::default() },
     };
     let mut dispatcher = setup::dispatcher(&config, &us, held);
     let beginning =
@@ -93,8 +94,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<Goodbye, RunErro
             .await
             .map_err(RunError::Store)?;
     let began = Event::Began(Box::new(beginning));
-    let goodbye =
-        turn_for_ever(&mut dispatcher, &mut performer, &shared, &degraded, began, &mut inbox).await;
+    let goodbye = turn_for_ever(&mut dispatcher, &mut performer, &shared, began, &mut inbox).await;
     farewell(&performer, goodbye, keeper_pid, options).await;
     Ok(goodbye)
 }
@@ -104,16 +104,15 @@ async fn turn_for_ever(
     dispatcher: &mut Dispatcher,
     performer: &mut Performer,
     shared: &Shared,
-    degraded: &[String],
     began: Event,
     inbox: &mut mpsc::Receiver<Event>,
 ) -> Goodbye {
     let mut next = Some(began);
-    let mut spool = crate::view::SpoolView::default();
+    let watchdog = setup::watchdog();
     loop {
         let event = match next.take() {
             Some(event) => event,
-            None => wait(inbox, performer.wake).await,
+            None => wait(inbox, performer.wake, watchdog).await,
         };
         let started = Instant::now();
         let now = Now::read();
@@ -123,23 +122,33 @@ async fn turn_for_ever(
         }
         performer.probe_store(now).await;
         if inbox.is_empty() {
-            spool = setup::spool_view(&performer.store).await.unwrap_or(spool);
+            if let Some(spool) = setup::spool_view(&performer.store).await {
+                performer.surroundings.spool = spool;
+            }
             let mut view = dispatcher.view(Now::read());
-            view.degraded.extend_from_slice(degraded);
-            view.spool = spool;
+            performer.surroundings.dress(&mut view);
             if view.ready {
                 setup::tell_ready(&view);
             }
             shared.publish(view);
         }
         shared.turned(Now::read(), started.elapsed());
+        if watchdog.is_some() {
+            setup::tell_manager(sd_notify::NotifyState::Watchdog);
+        }
     }
 }
 
 /// The next event, or a tick when something is due. A tick also comes every ten seconds: it proves that the loop turns.
-async fn wait(inbox: &mut mpsc::Receiver<Event>, wake: Option<u64>) -> Event {
+async fn wait(
+    inbox: &mut mpsc::Receiver<Event>,
+    wake: Option<u64>,
+    watchdog: Option<Duration>,
+) -> Event {
     const PULSE: Duration = Duration::from_secs(10);
-    let pause = wake.map_or(PULSE, |at| Now::read().until(at).min(PULSE));
+    // A service manager's watchdog is fed by the turns themselves, twice in its time.
+    let pulse = watchdog.map_or(PULSE, |within| (within / 2).min(PULSE));
+    let pause = wake.map_or(pulse, |at| Now::read().until(at).min(pulse));
     tokio::select! {
         biased;
         event = inbox.recv() => event.unwrap_or(Event::Tick),
@@ -149,6 +158,7 @@ async fn wait(inbox: &mut mpsc::Receiver<Event>, wake: Option<u64>) -> Event {
 
 /// Says the last words that others wait for, each bounded, and ends the keeper if nothing needs it.
 async fn farewell(performer: &Performer, goodbye: Goodbye, keeper_pid: u32, options: RunOptions) {
+    setup::tell_manager(sd_notify::NotifyState::Stopping);
     if let Some(claims) = &performer.claims {
         claims::Handle::finish(claims, Duration::from_secs(5)).await;
     }

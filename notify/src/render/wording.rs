@@ -22,7 +22,9 @@ pub(super) struct Words {
 pub(super) fn words(notice: &Notice) -> Words {
     match notice {
         Notice::BreakerTripped { lane, failures, limit, window_s, last_verdict, next_try_s } => {
-            let count = format!("{failures} times in {} (limit {limit})", text::span(*window_s));
+            let times =
+                if *failures == 1 { "once".to_owned() } else { format!("{failures} times") };
+            let count = format!("{times} in {} (limit {limit})", text::span(*window_s));
             breaker_tripped(lane, *failures, &count, last_verdict, *next_try_s)
         }
         Notice::OomKill {

@@ -1,6 +1,6 @@
 //! Evidence to verdict on one recorded process: a closed set, one pure decision, one place that gathers evidence.
 //!
-//! [`judge`] = [`observe`] (effects: `/proc`, pidfd, clocks) and then [`decide`] (pure). Death needs affirmative
+//! [`judge`] = [`observe()`] (effects: `/proc`, pidfd, clocks) and then [`decide()`] (pure). Death needs affirmative
 //! evidence: another boot, ESRCH from the kernel, other start ticks, or a zombie without threads. Whatever cannot be
 //! told gets its own `UNKNOWN-*`. Nothing here knows what a caller does with a verdict.
 //!

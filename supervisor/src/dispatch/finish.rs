@@ -332,10 +332,13 @@ impl Dispatcher {
                         next_try_s: None,
                     },
                 });
-                let reason = format!(
-                    "{failures} failures, the newest: {}; `lanewarden start {id}` tries again",
-                    judged.reason
-                );
+                let count = if failures == 1 {
+                    "1 failure".to_owned()
+                } else {
+                    format!("{failures} failures, the newest")
+                };
+                let reason =
+                    format!("{count}: {}; `lanewarden start {id}` tries again", judged.reason);
                 self.move_to(id, LaneState::Tripped, Some(reason), now, turn);
             }
         }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use crate::{
     clock::Now,
     config::Config,
-    effect::{Effect, Goodbye, Telling},
+    effect::{Answer, Effect, Goodbye, Telling},
     event::Event,
     ids::RunId,
     keeper::protocol::{Request, StopSignal},
@@ -35,6 +35,7 @@ use crate::{
         Store, Written,
         rows::{Queued, Write},
     },
+    view::{BoxView, SpoolView},
 };
 
 /// Everything that deeds are done with.
@@ -68,6 +69,25 @@ pub struct Performer {
     pub store_well: bool,
     /// Endings that the keeper may forget once their record is on disk.
     pub unforgotten: Vec<RunId>,
+    /// What the dispatcher does not know of the box.
+    pub surroundings: Surroundings,
+}
+
+/// What belongs into the picture of the box and is none of the dispatcher's business.
+#[derive(Debug, Default)]
+pub struct Surroundings {
+    /// What this host does not let us do, one sentence each.
+    pub degraded: Vec<String>,
+    /// The notices that wait.
+    pub spool: SpoolView,
+}
+
+impl Surroundings {
+    /// Completes a picture.
+    pub fn dress(&self, view: &mut BoxView) {
+        view.degraded.extend_from_slice(&self.degraded);
+        view.spool = self.spool;
+    }
 }
 
 impl Performer {
@@ -111,7 +131,12 @@ impl Performer {
                 Effect::Look(lane) => self.preparer.look(&lane),
                 Effect::Spawn(order) => self.keeper.send(Request::Spawn(order)),
                 Effect::Wake(at) => self.wake = Some(at),
-                Effect::Reply(client, answer) => self.clients.answer(client, answer),
+                Effect::Reply(client, mut answer) => {
+                    if let Answer::Status(view) = &mut answer {
+                        self.surroundings.dress(view);
+                    }
+                    self.clients.answer(client, answer);
+                }
                 Effect::Exit(farewell) => goodbye = Some(farewell),
             }
         }

@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{Arc, Once},
+    time::Duration,
 };
 
 use lanewarden_notify::{Courier, Credential, Target};
@@ -193,7 +194,6 @@ pub(super) fn serve_http(config: &Config, shared: &Arc<Shared>) -> Result<(), Ru
             if let Err(error) = std::fs::write(&place, format!("{address}\n")) {
                 tracing::warn!(%error, "the HTTP address could not be written down");
             }
-            tracing::info!(%address, "serving /metrics, /healthz, /readyz, /api/v1/lanes and /");
         }
     });
     Ok(())
@@ -353,6 +353,18 @@ pub(super) fn tell_ready(view: &BoxView) {
         }
         tracing::info!(lanes = view.lanes.len(), "ready");
     });
+}
+
+/// Within which time a service manager wants a sign of life, if it does (`WatchdogSec=`).
+pub(super) fn watchdog() -> Option<Duration> {
+    sd_notify::watchdog_enabled()
+}
+
+/// Tells a service manager, if there is one.
+pub(super) fn tell_manager(state: sd_notify::NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "no service manager heard it");
+    }
 }
 
 /// Waits, bounded, until everything that was recorded is on disk.

@@ -1,6 +1,6 @@
 //! Evidence: the daemon's picture, the store, /proc, and the claims on the remote, in that order.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use lanewarden_probes::{
     Root,
@@ -12,7 +12,7 @@ use super::{
     rows::{Row, judged},
 };
 use crate::{
-    claims::{ClaimRow, Namespace, ParsedClaim, Scratch, snapshot},
+    claims::{ClaimRow, Namespace, ParsedClaim, Scratch, redact_url, snapshot},
     clock::unix_ms,
     config::{Config, Mode},
     effects::prepare::visitor,
@@ -32,10 +32,32 @@ struct Memory {
     open: BTreeMap<String, OpenRun>,
 }
 
+/// The daemon's picture. While it names a worker that the kernel does not know any more it is judging that end: it is
+/// asked again, until both agree or its time is up.
+fn settled_view(config: &Config) -> Option<BoxView> {
+    const TRIES: u32 = 10;
+    let mut view = status::view(config).ok()?;
+    for _ in 0..TRIES {
+        let open = remember(config).map(|memory| memory.open).unwrap_or_default();
+        let disputed = view.lanes.iter().any(|lane| {
+            let run =
+                open.get(&lane.id).filter(|run| Some(run.run.as_str()) == lane.run.as_deref());
+            let judged = run.and_then(|run| judge_worker(run, &config.machine));
+            lane.pid.is_some() && judged.is_some_and(|judged| judged.verdict.is_dead())
+        });
+        if !disputed {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        view = status::view(config).ok()?;
+    }
+    Some(view)
+}
+
 /// The rows, and why they are not all that there should be.
 pub(super) fn gather(config: &Config) -> Result<(Vec<Row>, Vec<String>), Failure> {
     let mut incomplete = Vec::new();
-    let view = status::view(config).ok();
+    let view = settled_view(config);
     let memory = match remember(config) {
         Ok(memory) => Some(memory),
         Err(why) => {
@@ -51,7 +73,7 @@ pub(super) fn gather(config: &Config) -> Result<(Vec<Row>, Vec<String>), Failure
         .map(|lane| own_row(config, lane, view.as_ref(), memory.as_ref()))
         .collect();
     if let Some(remote) = &config.remote {
-        match claims(config, remote) {
+        match claims(remote) {
             Ok(found) => add_claims(config, view.is_some(), &mut rows, found),
             Err(why) => incomplete.push(why),
         }
@@ -107,10 +129,11 @@ fn with_daemon(config: &Config, seen: &LaneView, open: Option<&OpenRun>) -> Judg
     }
     let worker = open.filter(|run| Some(run.run.as_str()) == seen.run.as_deref());
     match worker.and_then(|run| judge_worker(run, &config.machine)) {
-        // It ended between the daemon's answer and our look: the daemon is judging it.
-        Some(dead) if dead.verdict.is_dead() => {
-            judged(Liveness::NoWorker, "its worker ended just now; the daemon judges it")
-        }
+        // The daemon was asked again and again, and still says that it runs. One of the two is wrong.
+        Some(dead) if dead.verdict.is_dead() => judged(
+            Liveness::UnknownState,
+            format!("the daemon says that it runs, and by /proc it does not: {}", dead.reason),
+        ),
         Some(alive) => alive,
         None => judged(
             Liveness::UnknownProbe,
@@ -163,16 +186,17 @@ fn by_looking(lane: &crate::config::Lane) -> Judged {
     }
 }
 
-fn claims(config: &Config, remote: &crate::config::Remote) -> Result<Vec<ClaimRow>, String> {
+fn claims(remote: &crate::config::Remote) -> Result<Vec<ClaimRow>, String> {
     let place =
         tempfile::tempdir().map_err(|error| format!("making a scratch directory: {error}"))?;
     let scratch = Scratch::open(place.path()).map_err(|error| error.to_string())?;
     let git = crate::run::git(remote);
     let prefixes = [Namespace::LaneClaims.as_str(), Namespace::MachineClaims.as_str()];
     let runtime = runtime().map_err(|failure| failure.words)?;
-    let refs = runtime
-        .block_on(snapshot(&git, &scratch, &remote.url, &prefixes))
-        .map_err(|error| format!("{} cannot be read: {error}", config.path.display()))?;
+    let refs =
+        runtime.block_on(snapshot(&git, &scratch, &remote.url, &prefixes)).map_err(|error| {
+            format!("the remote {} cannot be read: {error}", redact_url(&remote.url))
+        })?;
     Ok(refs.iter().filter_map(ClaimRow::of).collect())
 }
 
