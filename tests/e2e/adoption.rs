@@ -1,8 +1,8 @@
 //! Wardens and keepers die; workers do not notice, and nothing is doubled.
 
-use lanewarden_tests::{Home, git::checkout, proc, until, wait::throughout};
+use lanewarden_tests::{Home, command::background, git::checkout, proc, until, wait::throughout};
 use rustix::process::Signal;
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 const ONE_RUN: &str = "restart = { delay = \"1h\", max_delay = \"1h\", breaker = 0 }\n";
 
@@ -324,5 +324,62 @@ fn a_deadline_goes_on_over_the_death_of_a_warden() {
     let lane = home.until_verdict("a", "deadline");
     let lived = lane["last"]["duration_s"].as_f64().unwrap();
     assert!((1.9..4.0).contains(&lived), "{lived} s");
+    home.end();
+}
+
+#[test]
+fn a_second_keeper_is_refused() {
+    let mut home = Home::new("keepers");
+    home.lane("a", &["sleep"]);
+    home.start();
+    let worker = home.until_running("a");
+    let refused = home.run(&["keep", "--allow-root"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    the_keeper(&home);
+    assert_eq!(home.until_running("a"), worker);
+    home.end();
+}
+
+#[test]
+fn an_occupied_lane_works_when_its_occupant_has_left() {
+    let mut home = Home::new("occupant");
+    home.lane("a", &["sleep"]);
+    let mut sitter = lanewarden_tests::command::command(Path::new("/bin/sleep"));
+    sitter.arg("600").current_dir(&home.plan.lanes[0].dir);
+    let sitter = background(sitter, &home.path("sitter"));
+    home.start();
+    let lane = home.until_state("a", "occupied");
+    assert!(lane["reason"].as_str().unwrap().contains("(sleep)"), "{lane}");
+    assert!(home.workers("sleep").is_empty());
+    sitter.end();
+    home.until_running("a");
+    home.end();
+}
+
+#[test]
+fn kills_at_any_moment_lose_no_run_and_double_none() {
+    let mut home = Home::new("anytime");
+    home.lane_with(
+        "a",
+        &["exit", "3"],
+        "restart = { delay = \"5ms\", max_delay = \"5ms\", min_gap = \"5ms\", breaker = 0 }",
+    );
+    let mut warden = home.start();
+    for round in 0..8_u64 {
+        throughout(Duration::from_millis(60 + round * 17), "at most one worker", || {
+            let workers = home.workers("exit");
+            if workers.len() <= 1 { Ok(()) } else { Err(workers) }
+        });
+        warden.kill9();
+        warden = home.start();
+    }
+    assert_eq!(home.run(&["stop", "a"]).code, 0);
+    let runs = home.run(&["history", "a", "--json", "--limit", "10000"]).json();
+    let runs = runs.as_array().unwrap();
+    assert!(runs.len() > 20, "{} runs", runs.len());
+    let odd: Vec<_> = runs.iter().filter(|run| run["exit_code"] != 3).collect();
+    // The order to start may die with the warden that gave it; nothing else may get lost.
+    assert!(odd.iter().all(|run| run["pid"].is_null()), "{odd:#?}");
+    lanewarden_tests::note(&format!("{} runs, {} never confirmed", runs.len(), odd.len()));
     home.end();
 }

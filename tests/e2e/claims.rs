@@ -387,3 +387,23 @@ fn a_restart_never_waits_for_the_remote() {
     assert!(http::sample(&home.metrics(), "lanewarden_claim_pushes_total").is_some());
     server.set(Mood::Serve);
 }
+
+#[test]
+fn a_second_box_of_the_same_name_does_not_start_beside_the_first() {
+    let (mut home, bare) = with_path("twin");
+    home.lane("a", &["sleep"]);
+    home.start();
+    home.until_running("a");
+    let claim = until_claim(&bare, "a", "running", |claim| claim.value("state") == Some("running"));
+    let mut twin = Home::new("twin");
+    twin.plan.machine = home.plan.machine.clone();
+    twin.plan.remote = home.plan.remote.clone();
+    twin.lane("a", &["sleep"]);
+    twin.start();
+    let lane = twin.until_state("a", "occupied");
+    assert!(lane["reason"].as_str().unwrap().contains("its claim is held elsewhere"), "{lane}");
+    assert!(twin.workers("sleep").is_empty());
+    assert_eq!(bare.claim_of("a").map(|found| found.oid), Some(claim.oid));
+    twin.end();
+    home.end();
+}

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fs};
 use lanewarden_tests::{
     Home,
     command::run_shell,
+    http,
     requires::{Need, has},
     until,
     wait::throughout,
@@ -122,4 +123,18 @@ fn a_warden_whose_keeper_is_a_units_is_not_ready_before_it() {
     home.adopt(command);
     home.until_running("a");
     assert_eq!(home.http("/readyz").unwrap().status, 200);
+}
+
+#[test]
+fn counters_go_on_over_the_death_of_a_warden() {
+    let mut home = Home::new("counters");
+    home.lane("a", &["exit", "7"]);
+    let warden = home.start();
+    home.until_state("a", "tripped");
+    let series = "lanewarden_runs_finished_total{lane=\"a\",verdict=\"failed\"}";
+    home.until_metric(series, 3.0);
+    warden.kill9();
+    home.start();
+    assert_eq!(http::sample(&home.metrics(), series), Some(3.0));
+    home.end();
 }

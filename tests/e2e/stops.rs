@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lanewarden_tests::{Home, proc, wait::throughout};
+use lanewarden_tests::{Home, note, proc, wait::throughout};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -192,6 +192,9 @@ fn a_worker_that_dies_is_replaced() {
         lane["state"] == "running" && lane["pid"].as_u64() != Some(first.into())
     });
     assert_eq!(lane["last"]["verdict"], "signalled");
+    let (ended, next) = (&lane["last"]["ended_at_ms"], &lane["run_started_ms"]);
+    let took = next.as_i64().unwrap() - ended.as_i64().unwrap();
+    note(&format!("from the end of a worker to its replacement: {took} ms"));
     home.end();
 }
 
@@ -222,6 +225,22 @@ fn a_drain_ends_with_its_daemon() {
     std::fs::write(&go, "").unwrap();
     home.until_lane("a", "working again", |lane| {
         lane["state"] == "running" && lane["last"]["verdict"] == "finalized"
+    });
+    home.end();
+}
+
+#[test]
+fn a_budget_that_is_used_up_rests_the_lane_until_it_is_started() {
+    let mut home = Home::new("budget");
+    home.lane_with("a", &["marker", "finalized"], "budget = { runs = 2 }");
+    home.start();
+    home.until_state("a", "exhausted");
+    assert_eq!(home.history("a").len(), 2);
+    let report = home.run(&["dead-lanes", "--certify"]);
+    assert_eq!(report.code, 1, "a lane that gave up is nobody's healthy lane: {report:?}");
+    assert_eq!(home.run(&["start", "a"]).code, 0);
+    home.until_lane("a", "exhausted again", |lane| {
+        lane["state"] == "exhausted" && home.history("a").len() == 4
     });
     home.end();
 }
