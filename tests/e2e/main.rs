@@ -11,6 +11,7 @@ mod demo;
 mod http;
 mod layers;
 mod notices;
+mod observed;
 mod stops;
 mod store;
 mod verdicts;

@@ -2,7 +2,7 @@
 //! `LANEWARDEN_TEST_DEMAND` (a comma list, or `all`) and missing fails.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -82,10 +82,10 @@ fn runs(program: &str, args: &[&str], codes: &[i32]) -> Option<String> {
     }
 }
 
-/// Asks by doing: makes a group below our own, where the keeper makes its, and takes it away.
-fn memory_cgroup() -> Option<String> {
+/// Where groups with a memory limit can be made: our own group in the hierarchy that has the controller.
+fn memory_place() -> Option<PathBuf> {
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let place = own.lines().find_map(|line| {
+    own.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
         if controllers.split(',').any(|name| name == "memory") {
@@ -95,8 +95,44 @@ fn memory_cgroup() -> Option<String> {
         let has = std::fs::read_to_string(unified.join("cgroup.controllers")).ok()?;
         (controllers.is_empty() && has.split(' ').any(|name| name.trim() == "memory"))
             .then_some(unified)
-    });
-    let Some(place) = place else {
+    })
+}
+
+/// A memory cgroup of a test's own, limited; removed in the end.
+#[derive(Debug)]
+pub struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    /// Makes one with this limit.
+    ///
+    /// # Panics
+    /// If it cannot be made; ask for [`Need::MemoryCgroup`] first.
+    #[must_use]
+    pub fn make(name: &str, limit: u64) -> Self {
+        let path = memory_place().unwrap().join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        let file = ["memory.max", "memory.limit_in_bytes"].map(|file| path.join(file));
+        let file = file.into_iter().find(|file| file.exists()).unwrap();
+        std::fs::write(file, limit.to_string()).unwrap();
+        Self(path)
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir(&self.0));
+    }
+}
+
+/// Asks by doing: makes a group below our own, where the keeper makes its, and takes it away.
+fn memory_cgroup() -> Option<String> {
+    let Some(place) = memory_place() else {
         return Some("no hierarchy has the memory controller".to_owned());
     };
     let probe = place.join(format!("lanewarden-test-{}", std::process::id()));

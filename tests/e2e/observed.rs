@@ -1,0 +1,145 @@
+//! Lanes whose worker somebody else starts: found, stamped, watched and reported; never started or signalled.
+
+#![expect(clippy::disallowed_methods, reason = "the occupant is somebody else's process")]
+
+use std::process::{Child, Command, Stdio};
+
+use lanewarden_tests::{
+    Home,
+    git::Bare,
+    ntfy::Ntfy,
+    proc,
+    requires::{MemoryGroup, Need, has},
+    until,
+};
+
+/// Somebody's own worker, as from a terminal: the test is its parent and reaps it.
+struct Occupant(Child);
+
+impl Occupant {
+    fn enter(home: &Home, lane: &str, script: &str) -> Self {
+        let dir = home.plan.lanes.iter().find(|plan| plan.id == lane).unwrap().dir.clone();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir(dir).stdin(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn kill9(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Occupant {
+    fn drop(&mut self) {
+        // Gone already in most tests.
+        drop(self.0.kill().and_then(|()| self.0.wait()));
+    }
+}
+
+fn home(name: &str, ntfy: &Ntfy) -> (Home, Bare) {
+    let mut home = Home::new(name);
+    let remote = Bare::make(home.path("remote.git"));
+    home.plan.remote = Some(home.at("remote.git"));
+    home.plan.ntfy = Some(ntfy.url());
+    home.lane_with("o", &[], "mode = \"observe\"\n");
+    (home, remote)
+}
+
+#[test]
+fn an_occupant_is_found_stamped_and_missed() {
+    let ntfy = Ntfy::start();
+    let (home, remote) = home("observed", &ntfy);
+    let warden = home.start();
+    home.until_state("o", "vacant");
+    let mut occupant = Occupant::enter(&home, "o", "exec sleep 1000");
+    let lane = home.until_state("o", "observed");
+    assert_eq!(lane["pid"], occupant.pid(), "{lane}");
+    let claim = until("the occupant's claim", || {
+        let claim = remote.claim_of("o").ok_or("none")?;
+        if claim.value("pid") == Some(&occupant.pid().to_string()) {
+            Ok(claim)
+        } else {
+            Err("of another")
+        }
+    });
+    assert_eq!(claim.value("state"), Some("observed"));
+    let report = home.run(&["dead-lanes", "--certify", "--json"]);
+    assert_eq!(report.code, 0, "{report:?}");
+    assert_eq!(report.json()["lanes"][0]["verdict"], "ALIVE");
+
+    // Neither the end of the daemon nor another one touches it.
+    warden.kill9();
+    let _warden = home.start();
+    assert_eq!(home.until_state("o", "observed")["pid"], occupant.pid());
+
+    occupant.kill9();
+    let lane = home.until_state("o", "vacant");
+    assert_eq!(lane["last"]["verdict"], "signalled", "{lane}");
+    assert_eq!(lane["last"]["signal"], 9, "{lane}");
+    let page = ntfy.page("o");
+    assert_eq!(page.json()["topic"], "fleet");
+    home.end();
+}
+
+#[test]
+fn the_daemon_leaves_an_observed_worker_alone_when_it_ends_its_own() {
+    let ntfy = Ntfy::start();
+    let (mut home, _remote) = home("left-alone", &ntfy);
+    home.lane("mine", &["sleep"]);
+    let warden = home.start();
+    let mine = home.until_running("mine");
+    let occupant = Occupant::enter(&home, "o", "exec sleep 1000");
+    home.until_state("o", "observed");
+    let refused = home.run(&["stop", "o"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("observed"), "{refused:?}");
+    warden.signal(rustix::process::Signal::INT);
+    assert!(warden.ended().success());
+    proc::until_gone(mine);
+    assert!(proc::runs(occupant.pid()));
+}
+
+#[test]
+fn without_a_daemon_the_report_looks_for_itself() {
+    let ntfy = Ntfy::start();
+    let (mut home, _remote) = home("looking", &ntfy);
+    home.plan.remote = None;
+    home.configure();
+    let report = home.run(&["dead-lanes", "--json"]).json();
+    assert_eq!(report["lanes"][0]["verdict"], "NO-WORKER", "{report}");
+    let occupant = Occupant::enter(&home, "o", "exec sleep 1000");
+    let report = home.run(&["dead-lanes", "--json"]).json();
+    assert_eq!(report["lanes"][0]["verdict"], "ALIVE", "{report}");
+    let pid = occupant.pid().to_string();
+    assert!(report["lanes"][0]["detail"].as_str().unwrap().contains(&pid), "{report}");
+}
+
+#[test]
+fn an_oom_kill_of_an_occupant_is_named() {
+    if !has(&[Need::Root, Need::MemoryCgroup, Need::Kmsg]) {
+        return;
+    }
+    let ntfy = Ntfy::start();
+    let (home, _remote) = home("observed-oom", &ntfy);
+    let _warden = home.start();
+    home.until_state("o", "vacant");
+    let group = MemoryGroup::make("lanewarden-test-observed", 32 << 20);
+    // It enters a group of its own, waits until it was seen, and then eats.
+    let script = format!(
+        "echo $$ > {}/cgroup.procs; while [ ! -e go ]; do sleep 0.05; done; \
+         exec python3 -c 'b=[]\nwhile True: b.append(bytearray(1<<20))'",
+        group.path().display()
+    );
+    let mut occupant = Occupant::enter(&home, "o", &script);
+    home.until_state("o", "observed");
+    std::fs::write(home.plan.lanes[0].dir.join("go"), "").unwrap();
+    occupant.0.wait().unwrap();
+    let lane = home.until_verdict("o", "oom-killed");
+    assert_eq!(lane["last"]["end"], "oom-memcg", "{lane}");
+    home.end();
+}
