@@ -5,7 +5,7 @@ use std::{
     cell::RefCell,
     fs::{self, File, OpenOptions},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     rc::Rc,
     sync::atomic::{AtomicU32, Ordering},
@@ -17,6 +17,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
+    cgroup,
     command::{Follower, Output, background, run},
     config::{LanePlan, Plan},
     git, http, proc, until,
@@ -362,6 +363,8 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
+        let mut groups: Vec<PathBuf> =
+            self.keepers().into_iter().flat_map(cgroup::of_keeper).collect();
         for warden in self.wardens.borrow().iter().filter(|warden| warden.status().is_none()) {
             // Orderly first, so that the keeper takes its cgroups away.
             warden.signal(Signal::INT);
@@ -375,34 +378,14 @@ impl Drop for Home {
                 thread::park_timeout(Duration::from_millis(10));
             }
         }
-        let groups = cgroups(&proc::of_home(&self.dir));
+        groups.extend(proc::of_home(&self.dir).into_iter().flat_map(cgroup::of_process));
         proc::end_all(&self.dir);
-        for group in groups {
-            drop(fs::remove_dir(group));
-        }
+        groups.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
+        cgroup::remove(&groups);
         if thread::panicking() {
             eprintln!("kept for a look: {}", self.dir.display());
         } else if let Err(error) = fs::remove_dir_all(&self.dir) {
             eprintln!("{} cannot be removed: {error}", self.dir.display());
         }
     }
-}
-
-/// The run cgroups in which these processes are: a keeper that was killed leaves them.
-fn cgroups(pids: &[u32]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for pid in pids {
-        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        for path in text.lines().filter_map(|line| line.splitn(3, ':').nth(2)) {
-            // The leaf of a run is named by lane and run, with a dot between them.
-            let leaf = path.rsplit('/').next().unwrap_or_default();
-            if !leaf.contains('.') || leaf.contains(".service") || leaf.contains(".scope") {
-                continue;
-            }
-            for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids"] {
-                found.push(Path::new(root).join(path.trim_start_matches('/')));
-            }
-        }
-    }
-    found
 }

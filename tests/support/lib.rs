@@ -3,6 +3,7 @@
 //! | file | thing |
 //! |---|---|
 //! | [`daemon`] | a home of its own with the real binary in it |
+//! | [`cgroup`] | what keepers left of theirs |
 //! | [`command`] | commands, run to their end or left to go on |
 //! | [`config`] | that home's configuration |
 //! | [`git`] | a bare remote, and a git server over a real socket |
@@ -23,6 +24,7 @@
     reason = "test code, which the lints know only inside of test functions: it starts processes, reads clocks and fails loudly"
 )]
 
+pub mod cgroup;
 pub mod command;
 pub mod config;
 pub mod daemon;
