@@ -7,8 +7,11 @@
 
 mod begin;
 mod finish;
+mod keeper;
+mod kernel;
 mod observe;
 mod orders;
+mod report;
 mod setup;
 mod start;
 #[cfg(test)]
@@ -19,7 +22,6 @@ mod turn;
 use std::collections::BTreeMap;
 
 use lanewarden_notify::Notice;
-use lanewarden_probes::oom::{OomKill, OomKind};
 
 pub use setup::{Random, Setup, log_path};
 use turn::Turn;
@@ -27,19 +29,15 @@ use turn::Turn;
 use crate::{
     clock::Now,
     config,
-    decide::{
-        attribution::{Candidate, LaneKill, SigkillFacts, owner, wants_kernel_log},
-        exit::StopCause,
-        marker::MarkerReading,
-    },
+    decide::attribution::{SigkillFacts, wants_kernel_log},
     effect::{Effect, Goodbye, Telling},
     event::{ClaimAnswer, EndedRun, Event, Termination},
     ids::{LaneId, RunId},
     keeper::protocol::{Started, StopSignal},
     lane::{Lane, Step},
     observe::Observation,
-    store::rows::{KillRow, OpenRun, OpenWorker, Write},
-    verdict::{LaneState, RunVerdict, SigkillEnd},
+    store::rows::{OpenRun, OpenWorker, Write},
+    verdict::LaneState,
     view::BoxView,
 };
 
@@ -230,24 +228,6 @@ impl Dispatcher {
         }
     }
 
-    /// A worker of a run that was given up, because the keeper that was asked for it went away, came up after all: ours,
-    /// and better taken back than left alone in the lane.
-    fn take_late(&mut self, started: Started, now: Now, turn: &mut Turn) {
-        let Some(lane) = self.lanes.get_mut(&started.lane) else { return };
-        let seen_to_end = lane.last.as_ref().is_some_and(|last| {
-            last.run == started.run.as_str() && last.verdict != RunVerdict::Vanished
-        });
-        if seen_to_end {
-            return turn.stranger(&started);
-        }
-        lane.step = Step::Idle;
-        let (id, down) = (started.lane.clone(), lane.down || self.ending.winds_down());
-        self.adopt(started, true, now, turn);
-        if down {
-            self.order_end(&id, StopCause::Order, now, turn);
-        }
-    }
-
     /// The worker is on record, so that the next daemon knows whom to look for.
     fn write_started(&self, started: &Started, turn: &mut Turn) {
         turn.write(Write::RunStarted(OpenRun {
@@ -290,119 +270,6 @@ impl Dispatcher {
             return;
         }
         self.finish_kept(&id, &ended, now, turn);
-    }
-
-    fn on_kernel_kill(
-        &mut self,
-        kill: &OomKill,
-        seq: u64,
-        read_at_ms: i64,
-        now: Now,
-        turn: &mut Turn,
-    ) {
-        let candidates: Vec<Candidate<'_>> = self
-            .lanes
-            .values()
-            .filter_map(|lane| lane.run.as_ref())
-            .map(|run| Candidate {
-                run: &run.id,
-                cgroup: run.started.as_ref().and_then(|started| started.cgroup.as_deref()),
-                pid: run.started.as_ref().map(|started| started.pid),
-            })
-            .collect();
-        let owner = owner(kill, &candidates).cloned();
-        let lane = owner.as_ref().and_then(|run| self.lane_of(run));
-        let class = match kill.kind {
-            OomKind::Memcg => SigkillEnd::OomMemcg,
-            OomKind::Global => SigkillEnd::OomGlobal,
-            OomKind::Unknown => SigkillEnd::OomUnnamed,
-        };
-        turn.write(Write::OomKill(Box::new(KillRow {
-            seq,
-            at_ms: read_at_ms,
-            lane: lane.clone(),
-            run: owner.clone(),
-            kill: serde_json::to_value(kill).unwrap_or_default(),
-        })));
-        let victim = finish::victim(kill);
-        turn.observe(Observation::OomKill { lane: lane.clone(), class, victim });
-        let (Some(id), Some(nonce)) = (lane, owner) else { return };
-        let Some(run) = self.lanes.get_mut(&id).and_then(|lane| lane.run.as_mut()) else { return };
-        run.kills.push(LaneKill { kill: kill.clone(), read_at_ms });
-        let limit = self.lanes.get(&id).and_then(|lane| lane.config.limits.memory_max);
-        turn.tell(finish::oom_page(&id, &nonce, Some(kill), limit, class));
-        // The run may have ended already and have waited for just this.
-        let waiting = self.lanes.get_mut(&id).and_then(|lane| lane.run.as_mut()?.ended.take());
-        if let Some((ended, _)) = waiting {
-            self.finish_kept(&id, &ended, now, turn);
-        }
-        self.finish_orphan(&id, now, turn);
-    }
-
-    fn on_keeper_lost(&mut self, turn: &mut Turn) {
-        if self.keeper_up {
-            turn.observe(Observation::KeeperLost);
-        }
-        self.keeper_up = false;
-    }
-
-    fn on_keeper_back(
-        &mut self,
-        living: &[Started],
-        ended: Vec<EndedRun>,
-        now: Now,
-        turn: &mut Turn,
-    ) {
-        self.keeper_up = true;
-        turn.observe(Observation::KeeperBack);
-        for lane in self.lanes.values_mut() {
-            let Some(run) = lane.run.as_mut() else { continue };
-            run.kept = living.iter().any(|started| started.run == run.id)
-                || ended.iter().any(|end| end.ended.started.run == run.id);
-        }
-        for end in ended {
-            self.on_ended(end, now, turn);
-        }
-        for started in living {
-            let spawning = self.lanes.get(&started.lane).is_some_and(|lane| {
-                lane.step == Step::Spawning
-                    && lane.run.as_ref().is_some_and(|run| run.id == started.run)
-            });
-            if spawning {
-                self.on_spawned(started.clone(), now, turn);
-            }
-        }
-        // A start that the old keeper never confirmed: whether a worker came of it cannot be told, so the run is given up
-        // and the next preparation looks for an occupant.
-        let unconfirmed: Vec<LaneId> = self
-            .lanes
-            .iter()
-            .filter(|(_, lane)| lane.step == Step::Spawning)
-            .filter(|(_, lane)| lane.run.as_ref().is_some_and(|run| !run.kept))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in unconfirmed {
-            self.finish_unknown(&id, None, &MarkerReading::Absent, now, turn);
-        }
-        self.take_orphans(now, turn);
-    }
-
-    /// Workers whose keeper is gone: a signal that was meant for them went with it, and so did the tale of their end.
-    fn take_orphans(&mut self, now: Now, turn: &mut Turn) {
-        let mut gone = Vec::new();
-        for (id, lane) in &mut self.lanes {
-            let Some(run) = lane.run.as_mut().filter(|run| !run.kept && run.ended.is_none()) else {
-                continue;
-            };
-            if let Some((wait_status, marker)) = run.gone.take() {
-                gone.push((id.clone(), wait_status, marker));
-            } else if run.stopping.is_some_and(|stopping| stopping.kill_at.is_none()) {
-                turn.then(timers::signal(run, StopSignal::Term));
-            }
-        }
-        for (id, wait_status, marker) in gone {
-            self.finish_unknown(&id, wait_status, &marker, now, turn);
-        }
     }
 
     fn on_store(&mut self, failure: Option<String>, now: Now, turn: &mut Turn) {

@@ -1,17 +1,18 @@
 //! The end of a run: gather, judge, record, tell, and decide what comes next.
 
 use lanewarden_notify::Notice;
-use lanewarden_probes::{
-    ending::{Ending, Usage},
-    oom::OomKill,
-};
+use lanewarden_probes::ending::{Ending, Usage};
 
-use super::{Dispatcher, turn::Turn};
+use super::{
+    Dispatcher,
+    report::{judge_run, report},
+    turn::Turn,
+};
 use crate::{
     clock::Now,
     config::Mode,
     decide::{
-        exit::{EndFacts, JudgedEnd, KnownEnd, StopCause, judge},
+        exit::{JudgedEnd, KnownEnd},
         marker::{self, MarkerFinding, MarkerReading},
         restart::{self, Next},
     },
@@ -21,25 +22,24 @@ use crate::{
     keeper::protocol::{Ended, StopSignal},
     lane::{self, Run, Step},
     observe::Observation,
-    store::rows::{EndedRow, Write},
-    verdict::{LaneState, RunVerdict, SigkillEnd},
+    verdict::{LaneState, RunVerdict},
 };
 
 /// What is known of an end, whoever told it.
 #[derive(Debug)]
-struct Finish {
-    end: KnownEnd,
-    marker: MarkerFinding,
-    our_kill: bool,
-    counted: Option<u64>,
-    started_at_ms: i64,
-    ended_at_ms: i64,
-    usage: Usage,
-    peak_memory_bytes: Option<u64>,
-    leftovers: u32,
-    survivors: Vec<u32>,
+pub(super) struct Finish {
+    pub(super) end: KnownEnd,
+    pub(super) marker: MarkerFinding,
+    pub(super) our_kill: bool,
+    pub(super) counted: Option<u64>,
+    pub(super) started_at_ms: i64,
+    pub(super) ended_at_ms: i64,
+    pub(super) usage: Usage,
+    pub(super) peak_memory_bytes: Option<u64>,
+    pub(super) leftovers: u32,
+    pub(super) survivors: Vec<u32>,
     /// Shown instead of the judgement's own sentence.
-    said: Option<String>,
+    pub(super) said: Option<String>,
 }
 
 /// Whether we killed the tree ourselves.
@@ -52,46 +52,9 @@ pub(super) fn counted(ended: &Ended) -> Option<u64> {
     ended.oom_kills.map(|(before, after)| after.saturating_sub(before))
 }
 
-/// A victim for people: name, pid and size.
-pub(super) fn victim(kill: &OomKill) -> String {
-    let name = kill.comm.as_deref().unwrap_or("?").escape_default();
-    let pid = kill.pid;
-    let size = resident_kb(kill).map_or_else(String::new, |kb| format!(", {kb} kB resident"));
-    format!("{name} (pid {pid}{size})")
-}
-
-fn resident_kb(kill: &OomKill) -> Option<u64> {
-    let parts = [kill.anon_rss_kb, kill.file_rss_kb, kill.shmem_rss_kb];
-    let known: Vec<u64> = parts.into_iter().flatten().collect();
-    (!known.is_empty()).then(|| known.iter().sum())
-}
-
-/// The page for an OOM kill; one a run, whoever sees it first.
-pub(super) fn oom_page(
-    lane: &LaneId,
-    run: &RunId,
-    kill: Option<&OomKill>,
-    limit: Option<u64>,
-    class: SigkillEnd,
-) -> Telling {
-    Telling {
-        id: format!("oom-{run}"),
-        notice: Notice::OomKill {
-            lane: lane.to_string(),
-            run: run.to_string(),
-            victim_pid: kill.map(|kill| kill.pid),
-            victim_comm: kill.and_then(|kill| kill.comm.clone()),
-            rss_kb: kill.and_then(resident_kb),
-            limit_bytes: limit,
-            cgroup: kill.and_then(|kill| kill.task_memcg.clone()),
-            class: class.to_string(),
-        },
-    }
-}
-
 impl Finish {
     /// How long the run lived, milliseconds.
-    fn lived_ms(&self) -> u64 {
+    pub(super) fn lived_ms(&self) -> u64 {
         u64::try_from(self.ended_at_ms.saturating_sub(self.started_at_ms)).unwrap_or(0)
     }
 
@@ -342,158 +305,6 @@ impl Dispatcher {
                 self.move_to(id, LaneState::Tripped, Some(reason), now, turn);
             }
         }
-    }
-}
-
-/// The verdict on a run, and the row that keeps it with its evidence.
-fn judge_run(id: &LaneId, run: &Run, finish: &Finish) -> (JudgedEnd, EndedRow) {
-    let facts = EndFacts {
-        end: finish.end,
-        pid: run.started.as_ref().map_or(0, |started| started.pid),
-        marker: &finish.marker,
-        ordered: run.stopping.map(|stopping| stopping.cause),
-        our_kill: finish.our_kill,
-        counted: finish.counted,
-        named: &run.kills,
-        ended_at_ms: finish.ended_at_ms,
-    };
-    let mut judged = judge(&facts);
-    if let Some(said) = &finish.said {
-        judged.reason.clone_from(said);
-    }
-    let row = row(id, &run.id, finish, &judged, &facts);
-    (judged, row)
-}
-
-/// Records, counts and tells a judged run, and lets the keeper forget it.
-fn report(
-    run: &Run,
-    finish: &Finish,
-    judged: &JudgedEnd,
-    row: EndedRow,
-    limit: Option<u64>,
-    now: Now,
-    turn: &mut Turn,
-) {
-    turn.observe(Observation::RunEnded {
-        lane: row.lane.clone(),
-        run: run.id.clone(),
-        verdict: judged.verdict,
-        end: judged.end,
-        lived_ms: finish.lived_ms(),
-        judged_after_ms: u64::try_from(now.unix_ms.saturating_sub(finish.ended_at_ms)).unwrap_or(0),
-        reason: judged.reason.clone(),
-    });
-    tell_end(&row.lane, run, judged, limit, finish.lived_ms(), turn);
-    turn.write(Write::RunEnded(Box::new(row)));
-    turn.then(Effect::Forget(run.id.clone()));
-}
-
-/// What a person must know of this end at once.
-fn tell_end(
-    id: &LaneId,
-    run: &Run,
-    judged: &JudgedEnd,
-    limit: Option<u64>,
-    lived_ms: u64,
-    turn: &mut Turn,
-) {
-    let lane = id.to_string();
-    let pid = run.started.as_ref().map(|started| started.pid).filter(|&pid| pid != 0);
-    let (kills, run) = (&run.kills, &run.id);
-    // A kill that the kernel log named was told when its record was read.
-    if judged.verdict == RunVerdict::OomKilled && kills.is_empty() {
-        let class = judged.end.unwrap_or(SigkillEnd::OomUnnamed);
-        turn.tell(oom_page(id, run, None, limit, class));
-    }
-    if lane::died_unexpectedly(judged.verdict) {
-        turn.tell(Telling {
-            id: format!("dead-{run}"),
-            notice: Notice::LaneDead {
-                lane: lane.clone(),
-                verdict: judged.verdict.to_string(),
-                detail: judged.reason.clone(),
-                pid,
-            },
-        });
-    }
-    if judged.verdict == RunVerdict::Deadline {
-        turn.tell(Telling {
-            id: format!("deadline-{run}"),
-            notice: Notice::DeadlineEnded {
-                lane: lane.clone(),
-                run: run.to_string(),
-                after_s: lived_ms / 1000,
-            },
-        });
-    }
-    if judged.verdict == RunVerdict::ParkedOnOwner {
-        turn.tell(Telling {
-            id: format!("parked-{run}"),
-            notice: Notice::Parked { lane, issue: judged.issue, question: judged.question.clone() },
-        });
-    } else if judged.verdict == RunVerdict::Blocked {
-        turn.tell(Telling {
-            id: format!("blocked-{run}"),
-            notice: Notice::Blocked {
-                lane,
-                issue: judged.issue,
-                reason: judged.question.clone().unwrap_or_else(|| "no reason given".to_owned()),
-            },
-        });
-    }
-}
-
-fn row(
-    lane: &LaneId,
-    run: &RunId,
-    finish: &Finish,
-    judged: &JudgedEnd,
-    facts: &EndFacts<'_>,
-) -> EndedRow {
-    let ending = match finish.end {
-        KnownEnd::Known(ending) => Some(ending),
-        KnownEnd::Unknown | KnownEnd::NotStarted => None,
-    };
-    let kills: Vec<_> = facts
-        .named
-        .iter()
-        .map(|kill| serde_json::json!({"kill": kill.kill, "read_at_ms": kill.read_at_ms}))
-        .collect();
-    EndedRow {
-        run: run.clone(),
-        lane: lane.clone(),
-        issue: judged.issue,
-        verdict: judged.verdict,
-        verified: judged.verified,
-        exit_code: ending.and_then(Ending::exit_code),
-        signal: ending.and_then(Ending::signal),
-        end: judged.end,
-        started_at_ms: finish.started_at_ms,
-        ended_at_ms: finish.ended_at_ms,
-        peak_memory_bytes: finish.peak_memory_bytes,
-        usage: finish.usage,
-        leftovers: finish.leftovers,
-        reason: judged.reason.clone(),
-        evidence: serde_json::json!({
-            "reason": judged.reason,
-            "ordered": facts.ordered.map(|cause| match cause {
-                StopCause::Deadline => "deadline",
-                StopCause::Order => "order",
-                StopCause::Restart => "restart",
-            }),
-            "our_kill": finish.our_kill,
-            "oom_kills_counted": finish.counted,
-            "oom_kills_named": kills,
-            "marker": match &finish.marker {
-                MarkerFinding::Missing => "missing".to_owned(),
-                MarkerFinding::Valid(_) => "valid".to_owned(),
-                MarkerFinding::Invalid(why) => format!("invalid: {why}"),
-                MarkerFinding::Stale { run } => format!("stale: run {run}"),
-            },
-            "leftovers": finish.leftovers,
-            "survivors": finish.survivors,
-        }),
     }
 }
 
