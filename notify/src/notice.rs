@@ -70,6 +70,8 @@ closed_set! {
         StoreDegraded = "store-degraded",
         /// See [`Notice::StoreRecovered`].
         StoreRecovered = "store-recovered",
+        /// See [`Notice::Intruder`].
+        Intruder = "intruder",
         /// See [`Notice::ClaimLost`].
         ClaimLost = "claim-lost",
         /// See [`Notice::HoldBegan`].
@@ -182,6 +184,17 @@ pub enum Notice {
     },
     /// Records can be written again.
     StoreRecovered,
+    /// Somebody works in a lane beside its worker.
+    Intruder {
+        /// Lane id.
+        lane: String,
+        /// Who.
+        pid: u32,
+        /// Its `comm`, escaped.
+        command: String,
+        /// The lane's own worker.
+        worker: u32,
+    },
     /// A lane's claim was taken or changed by somebody else.
     ClaimLost {
         /// Lane id.
@@ -246,6 +259,7 @@ impl Notice {
             Self::DeadlineEnded { .. } => Kind::DeadlineEnded,
             Self::StoreDegraded { .. } => Kind::StoreDegraded,
             Self::StoreRecovered => Kind::StoreRecovered,
+            Self::Intruder { .. } => Kind::Intruder,
             Self::ClaimLost { .. } => Kind::ClaimLost,
             Self::HoldBegan { .. } => Kind::HoldBegan,
             Self::GateResult { .. } => Kind::GateResult,
@@ -265,6 +279,7 @@ impl Notice {
             | Self::BackWithLanesLost { .. }
             | Self::Parked { .. }
             | Self::StoreDegraded { .. }
+            | Self::Intruder { .. }
             | Self::ClaimLost { .. }
             | Self::HoldBegan { .. } => Level::High,
             // One timeout or one obstacle is no emergency: the breaker pages when they repeat.
@@ -287,6 +302,7 @@ impl Notice {
             | Self::Parked { lane, .. }
             | Self::Blocked { lane, .. }
             | Self::DeadlineEnded { lane, .. }
+            | Self::Intruder { lane, .. }
             | Self::ClaimLost { lane, .. }
             | Self::HoldBegan { lane, .. } => Some(lane),
             Self::BackWithLanesLost { .. }

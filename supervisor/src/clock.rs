@@ -62,6 +62,13 @@ pub fn unix_ms() -> i64 {
         .unwrap_or(0)
 }
 
+/// The moment of a process' start (field 22 of /proc/PID/stat, clock ticks since boot), milliseconds since the epoch.
+#[must_use]
+pub fn start_unix_ms(start_ticks: u64) -> i64 {
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    Now::read().unix_of(start_ticks.saturating_mul(1000) / ticks)
+}
+
 /// A duration in whole milliseconds.
 #[must_use]
 pub fn millis(duration: Duration) -> u64 {

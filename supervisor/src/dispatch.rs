@@ -11,6 +11,7 @@ mod keeper;
 mod kernel;
 mod observe;
 mod orders;
+mod patrol;
 mod report;
 mod setup;
 mod start;
@@ -53,6 +54,8 @@ pub struct Dispatcher {
     began: bool,
     keeper_up: bool,
     store_failure: Option<String>,
+    /// When running lanes are walked next, on the boot clock; `None` while a walk is under way.
+    next_patrol: Option<u64>,
     ending: Ending,
 }
 
@@ -86,6 +89,7 @@ impl Dispatcher {
             began: false,
             keeper_up: true,
             store_failure: None,
+            next_patrol: Some(now.after(patrol::EVERY)),
             ending: Ending::default(),
         }
     }
@@ -106,6 +110,9 @@ impl Dispatcher {
             Event::Began(beginning) => self.on_began(*beginning, now, &mut turn),
             Event::Prepared { lane, answer } => self.on_prepared(&lane, answer, now, &mut turn),
             Event::Looked { lane, looked } => self.on_looked(&lane, looked, now, &mut turn),
+            Event::Patrolled { posts, intruders } => {
+                self.on_patrolled(&posts, intruders, now, &mut turn);
+            }
             Event::ClaimAnswered { lane, answer } => self.on_claim(&lane, answer, now, &mut turn),
             Event::Spawned(started) => self.on_spawned(*started, now, &mut turn),
             Event::NotSpawned { lane, run, step, message } => {

@@ -34,6 +34,8 @@ pub enum Effect {
     Prepare(LaneId),
     /// Look who is in an observed lane; answers with `Looked`.
     Look(LaneId),
+    /// Walk running lanes for processes that are not of the worker's tree; answers with `Patrolled`.
+    Patrol(Vec<Post>),
     /// Start a worker; answers with `Spawned` or `NotSpawned`.
     Spawn(Box<SpawnOrder>),
     /// Hold a pidfd on this worker; answers with `WorkerGone`.
@@ -73,6 +75,19 @@ pub struct Telling {
     pub id: String,
     /// What is told.
     pub notice: Notice,
+}
+
+/// A running lane that is to be walked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Post {
+    /// The lane.
+    pub lane: LaneId,
+    /// Its run.
+    pub run: RunId,
+    /// Its worker.
+    pub pid: u32,
+    /// The run's cgroup in the memory hierarchy.
+    pub cgroup: Option<String>,
 }
 
 /// What a lane's claim should say.
@@ -125,7 +140,7 @@ impl Effect {
             Self::Signal { .. } => 5,
             Self::Forget(_) => 6,
             Self::Release(_) => 7,
-            Self::Prepare(_) | Self::Look(_) => 8,
+            Self::Prepare(_) | Self::Look(_) | Self::Patrol(_) => 8,
             Self::Spawn(_) => 9,
             Self::Wake(_) => 10,
             Self::Reply(..) => 11,

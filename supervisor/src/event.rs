@@ -4,7 +4,7 @@ use lanewarden_probes::{liveness::Judged, oom::OomKill};
 
 use crate::{
     decide::{admission::HostReading, marker::MarkerReading},
-    effect::ControlId,
+    effect::{ControlId, Post},
     ids::{LaneId, RunId},
     keeper::protocol::{Ended, Started},
     store::rows::{LaneRow, OpenRun},
@@ -29,6 +29,13 @@ pub enum Event {
         lane: LaneId,
         /// Who is there.
         looked: Looked,
+    },
+    /// Running lanes were walked: everybody there who is not of the worker's tree.
+    Patrolled {
+        /// The lanes that were walked.
+        posts: Vec<Post>,
+        /// Who should not be there.
+        intruders: Vec<Intruder>,
     },
     /// The coordination remote, or our way to it, answered a lane's stamp.
     ClaimAnswered {
@@ -149,6 +156,23 @@ pub enum Looked {
     Somebody(Visitor),
     /// The process table could not be read.
     CannotTell(String),
+}
+
+/// A process that works in a lane beside its worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Intruder {
+    /// The lane.
+    pub lane: LaneId,
+    /// The run beside which it was seen.
+    pub run: RunId,
+    /// Its pid.
+    pub pid: u32,
+    /// Its start, ticks since boot.
+    pub start_ticks: u64,
+    /// The same, milliseconds since the epoch.
+    pub started_at_ms: i64,
+    /// Its name, escaped.
+    pub command: String,
 }
 
 /// The occupant of an observed lane.

@@ -14,7 +14,7 @@ use crate::{
     keeper::protocol::Started,
     store::rows::LaneRow,
     verdict::{LaneState, RunVerdict, Verified},
-    view::{ClaimView, LaneView, LastView},
+    view::{ClaimView, IntruderView, LaneView, LastView},
 };
 
 use LaneState::{
@@ -100,6 +100,23 @@ pub struct Lane {
     /// Clients that wait for the end of its worker. Not empty only while the lane is ordered down or `again` is set, so
     /// that each of them is answered when the run is over.
     pub waiting: Vec<ControlId>,
+    /// Processes that work in the lane beside its worker.
+    pub strangers: Vec<Stranger>,
+}
+
+/// A process that works in the lane beside its worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stranger {
+    /// Its pid.
+    pub pid: u32,
+    /// Its start, ticks since boot.
+    pub start_ticks: u64,
+    /// Its name, escaped.
+    pub command: String,
+    /// When it was first seen, milliseconds since the epoch.
+    pub since_ms: i64,
+    /// Whether people were told.
+    pub told: bool,
 }
 
 /// What the lane's budget has seen since the last `start` order.
@@ -162,6 +179,7 @@ impl Lane {
             claim: None,
             again: false,
             waiting: Vec::new(),
+            strangers: Vec::new(),
         }
     }
 
@@ -234,6 +252,15 @@ impl Lane {
             issue: self.issue,
             failures: u32::try_from(self.history.failures.len()).unwrap_or(u32::MAX),
             degraded: started.map(|started| started.degraded.clone()).unwrap_or_default(),
+            intruders: self
+                .strangers
+                .iter()
+                .map(|one| IntruderView {
+                    pid: one.pid,
+                    command: one.command.clone(),
+                    since_ms: one.since_ms,
+                })
+                .collect(),
             last: self.last.clone(),
             claim: self.claim.as_ref().map(|(name, oid, at_ms)| ClaimView {
                 name: name.clone(),

@@ -68,6 +68,15 @@ pub enum Observation {
         /// The victim, escaped.
         victim: String,
     },
+    /// Somebody works in a lane beside its worker.
+    Intruder {
+        /// The lane.
+        lane: LaneId,
+        /// Who.
+        pid: u32,
+        /// Its name, escaped.
+        command: String,
+    },
     /// Records of the kernel log were lost.
     KernelLogLost(u64),
     /// The breaker opened.
@@ -164,6 +173,9 @@ impl Observation {
             }
             Self::OomKill { lane: None, class, victim } => {
                 warn!(%class, victim, "OOM kill outside all lanes");
+            }
+            Self::Intruder { lane, pid, command } => {
+                warn!(%lane, pid, command, "somebody works in the lane beside its worker");
             }
             Self::KernelLogLost(count) => warn!(count, "records of the kernel log were lost"),
             Self::BreakerTripped { lane, failures } => error!(%lane, failures, "breaker tripped"),

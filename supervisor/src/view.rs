@@ -74,10 +74,24 @@ pub struct LaneView {
     /// Why limits or tree kill are weaker than configured, for the current run.
     #[serde(default)]
     pub degraded: Vec<String>,
+    /// Processes that work in the lane beside its worker.
+    #[serde(default)]
+    pub intruders: Vec<IntruderView>,
     /// The newest judged run.
     pub last: Option<LastView>,
     /// The lane's claim on the coordination remote.
     pub claim: Option<ClaimView>,
+}
+
+/// A process that works in a lane beside its worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntruderView {
+    /// Its pid.
+    pub pid: u32,
+    /// Its name, escaped.
+    pub command: String,
+    /// When it was first seen, milliseconds since the epoch.
+    pub since_ms: i64,
 }
 
 /// A judged run.

@@ -2,7 +2,10 @@
 
 #![expect(clippy::disallowed_methods, reason = "the occupant is somebody else's process")]
 
-use std::process::{Child, Command, Stdio};
+use std::{
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
 use lanewarden_tests::{
     Home,
@@ -10,8 +13,11 @@ use lanewarden_tests::{
     ntfy::Ntfy,
     proc,
     requires::{MemoryGroup, Need, has},
-    until,
+    until, until_within,
 };
+
+/// Lanes are walked every ten seconds, and who is there twice is told.
+const PATROLS: Duration = Duration::from_secs(60);
 
 /// Somebody's own worker, as from a terminal: the test is its parent and reaps it.
 struct Occupant(Child);
@@ -141,5 +147,26 @@ fn an_oom_kill_of_an_occupant_is_named() {
     occupant.0.wait().unwrap();
     let lane = home.until_verdict("o", "oom-killed");
     assert_eq!(lane["last"]["end"], "oom-memcg", "{lane}");
+    home.end();
+}
+
+#[test]
+fn a_second_writer_beside_a_managed_worker_is_shown_and_told_once() {
+    let ntfy = Ntfy::start();
+    let (mut home, _remote) = home("intruder", &ntfy);
+    home.lane("mine", &["sleep"]);
+    let _warden = home.start();
+    home.until_running("mine");
+    let intruder = Occupant::enter(&home, "mine", "exec sleep 1000");
+    let lane = until_within(PATROLS, "the intruder's row", || {
+        let lane = home.lane_view("mine")?;
+        let seen = lane["intruders"][0]["pid"] == intruder.pid();
+        if seen { Ok(lane) } else { Err(lane.to_string()) }
+    });
+    assert_eq!(lane["state"], "running", "{lane}");
+    assert_eq!(lane["intruders"].as_array().map(Vec::len), Some(1), "the worker is none: {lane}");
+    home.until_metric("lanewarden_lane_intruders{lane=\"mine\"}", 1.0);
+    let page = ntfy.page_within(PATROLS, "second process");
+    assert!(page.text("message").contains(&intruder.pid().to_string()), "{}", page.text("message"));
     home.end();
 }

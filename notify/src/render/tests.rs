@@ -51,6 +51,7 @@ fn sample(kind: Kind, t: &str, n: u32) -> Notice {
         Kind::DeadlineEnded => Notice::DeadlineEnded { lane: t.clone(), run: t, after_s: wide },
         Kind::StoreDegraded => Notice::StoreDegraded { error: t.clone(), remedy: t },
         Kind::StoreRecovered => Notice::StoreRecovered,
+        Kind::Intruder => Notice::Intruder { lane: t.clone(), pid: n, command: t, worker: n },
         Kind::ClaimLost => Notice::ClaimLost { lane: t.clone(), detail: t },
         Kind::HoldBegan => Notice::HoldBegan { lane: t.clone(), check: t.clone(), detail: t },
         Kind::GateResult => Notice::GateResult {
@@ -114,6 +115,7 @@ fn plausible() -> Vec<Notice> {
             remedy: "free space below state_dir".into(),
         },
         Notice::StoreRecovered,
+        Notice::Intruder { lane: lane(), pid: 4_242, command: "vim".into(), worker: 4_000 },
         Notice::ClaimLost { lane: lane(), detail: "box-b holds it since 02:10".into() },
         Notice::HoldBegan {
             lane: lane(),

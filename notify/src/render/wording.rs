@@ -52,6 +52,7 @@ pub(super) fn words(notice: &Notice) -> Words {
         Notice::DeadlineEnded { lane, run, after_s } => deadline_ended(lane, run, *after_s),
         Notice::StoreDegraded { error, remedy } => store_degraded(error, remedy),
         Notice::StoreRecovered => store_recovered(),
+        Notice::Intruder { lane, pid, command, worker } => intruder(lane, *pid, command, *worker),
         Notice::ClaimLost { lane, detail } => claim_lost(lane, detail),
         Notice::HoldBegan { lane, check, detail } => hold_began(lane, check, detail),
         Notice::GateResult { result, branch, sha, failing } => gate(result, branch, sha, failing),
@@ -193,12 +194,24 @@ fn store_recovered() -> Words {
     }
 }
 
+fn intruder(lane: &str, pid: u32, command: &str, worker: u32) -> Words {
+    let lane = name(lane);
+    Words {
+        headline: format!("a second process works there: {}", short(command, 32)),
+        fact: format!("Process {pid} ({}) works in lane {lane} beside its worker.", name(command)),
+        evidence: format!(
+            "Its working directory is in the lane, and it is not of the tree of {worker}."
+        ),
+        next: format!("End it, or `lanewarden stop {lane}` before somebody else works there."),
+    }
+}
+
 fn claim_lost(lane: &str, detail: &str) -> Words {
     Words {
         headline: "claim lost".to_owned(),
         fact: format!("The claim of lane {} is no longer ours.", name(lane)),
         evidence: detail.to_owned(),
-        next: "`lanewarden claims list` shows who holds it.".to_owned(),
+        next: "`lanewarden dead-lanes` shows who holds it.".to_owned(),
     }
 }
 

@@ -6,6 +6,7 @@ mod evidence;
 mod machine;
 mod observed;
 mod orders;
+mod patrol;
 mod start;
 mod verdicts;
 mod world;

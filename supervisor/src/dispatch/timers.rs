@@ -23,6 +23,7 @@ impl Dispatcher {
         for id in ids {
             self.on_time_of(&id, now, turn);
         }
+        self.patrol(now, turn);
     }
 
     fn on_time_of(&mut self, id: &LaneId, now: Now, turn: &mut Turn) {
@@ -108,6 +109,7 @@ impl Dispatcher {
 
     /// The next moment at which something is due.
     pub(super) fn next_moment(&self, now: Now) -> Option<u64> {
+        // Patrols are in no hurry: the loop's own pulse is often enough for them.
         self.lanes.values().filter_map(|lane| self.next_of(lane, now)).min()
     }
 

@@ -9,6 +9,7 @@
 
 pub mod claims;
 pub mod courier;
+mod patrol;
 pub mod prepare;
 
 use std::sync::Arc;
@@ -129,6 +130,7 @@ impl Performer {
                 Effect::Release(lane) => self.preparer.release(&lane),
                 Effect::Prepare(lane) => self.preparer.prepare(&lane),
                 Effect::Look(lane) => self.preparer.look(&lane),
+                Effect::Patrol(posts) => self.preparer.patrol(posts),
                 Effect::Spawn(order) => self.keeper.send(Request::Spawn(order)),
                 Effect::Wake(at) => self.wake = Some(at),
                 Effect::Reply(client, mut answer) => {

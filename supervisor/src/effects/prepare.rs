@@ -13,10 +13,12 @@ use lanewarden_probes::{
     pressure::{self, Resource},
 };
 
+use super::patrol::patrol;
 use crate::{
-    clock::{Now, unix_ms},
+    clock::{start_unix_ms, unix_ms},
     config::Config,
     decide::admission::HostReading,
+    effect::Post,
     event::{Event, Looked, Preparation, Visitor},
     ids::LaneId,
     lanes::lock::{LaneLocks, Taking},
@@ -27,6 +29,7 @@ use crate::{
 enum Job {
     Prepare(LaneId),
     Look(LaneId),
+    Patrol(Vec<Post>),
     NameWorker(LaneId, OpenWorker),
     Release(LaneId),
 }
@@ -80,6 +83,11 @@ impl Preparer {
         self.send(Job::Look(lane.clone()));
     }
 
+    /// Walks running lanes for strangers; answers with an event.
+    pub fn patrol(&self, posts: Vec<Post>) {
+        self.send(Job::Patrol(posts));
+    }
+
     /// Writes into the lane's lock who lives there now.
     pub fn name_worker(&self, lane: &LaneId, worker: OpenWorker) {
         self.send(Job::NameWorker(lane.clone(), worker));
@@ -110,6 +118,16 @@ impl Bench {
                 Job::Look(lane) => {
                     let looked = self.look(&lane);
                     if self.events.blocking_send(Event::Looked { lane, looked }).is_err() {
+                        return;
+                    }
+                }
+                Job::Patrol(posts) => {
+                    let beat = posts
+                        .iter()
+                        .filter_map(|post| Some((post.clone(), self.canonical(&post.lane)?)))
+                        .collect();
+                    let intruders = patrol(&beat, &self.ancestors);
+                    if self.events.blocking_send(Event::Patrolled { posts, intruders }).is_err() {
                         return;
                     }
                 }
@@ -218,14 +236,11 @@ pub(crate) fn visitor(dir: &Path, ancestors: &[u32]) -> Looked {
     let pid = outermost.ok().flatten().filter(|pid| !ancestors.contains(pid)).unwrap_or(first.pid);
     match identity::stat(&root, pid) {
         Ok(Ok(stat)) => {
-            let now = Now::read();
-            let ticks = rustix::param::clock_ticks_per_second().max(1);
-            let began = now.unix_of(stat.start_ticks.saturating_mul(1000) / ticks);
             let name = stat.comm.escape_ascii();
             Looked::Somebody(Visitor {
                 pid,
                 start_ticks: stat.start_ticks,
-                started_at_ms: began,
+                started_at_ms: start_unix_ms(stat.start_ticks),
                 shown: format!("pid {pid} ({name})"),
             })
         }

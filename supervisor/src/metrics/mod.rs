@@ -236,6 +236,7 @@ impl Tally {
             | Observation::StoreRecovered
             | Observation::KeeperLost
             | Observation::KeeperBack
+            | Observation::Intruder { .. }
             | Observation::Stranger { .. } => {}
         }
     }

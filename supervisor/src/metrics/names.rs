@@ -155,6 +155,8 @@ catalogue! {
         "1 while the breaker keeps the lane down."
     BreakerTrips "lanewarden_breaker_trips_total" Counter ["lane"] COUNT NO_LANE
         "Times that the breaker tripped."
+    LaneIntruders "lanewarden_lane_intruders" Gauge ["lane"] COUNT NO_PICTURE
+        "Processes that work in the lane beside its worker."
     BreakerFailures "lanewarden_breaker_failures" Gauge ["lane"] COUNT NO_PICTURE
         "Failed runs that now count against the breaker."
 

@@ -113,6 +113,9 @@ impl Picture<'_> {
             M::LaneNextStart => self.gauge(name, |lane| moment(lane.next_start_ms)),
             M::RunStart => self.gauge(name, |lane| moment(lane.run_started_ms)),
             M::BreakerTripped => self.gauge(name, |lane| flag(lane.state == LaneState::Tripped)),
+            M::LaneIntruders => self.gauge(name, |lane| {
+                f64::from(u32::try_from(lane.intruders.len()).unwrap_or(u32::MAX))
+            }),
             M::BreakerFailures => self.gauge(name, |lane| f64::from(lane.failures)),
             M::ClaimStamp => self
                 .gauge(name, |lane| moment(lane.claim.as_ref().map(|claim| claim.stamped_at_ms))),

@@ -158,6 +158,7 @@ impl Model {
                 | Effect::Observe(_)
                 | Effect::Notify
                 | Effect::Look(_)
+                | Effect::Patrol(_)
                 | Effect::Watch { .. }
                 | Effect::Release(_)
                 | Effect::Reply(..)

@@ -321,7 +321,9 @@ impl World {
 
     /// The last turn's effects, each in a few words.
     pub(super) fn shape(&self) -> Vec<String> {
-        self.effects.iter().map(|effect| shape(effect, self.now)).collect()
+        // Patrols go on beside everything else, and have a chapter of their own.
+        let shown = self.effects.iter().filter(|effect| !matches!(effect, Effect::Patrol(_)));
+        shown.map(|effect| shape(effect, self.now)).collect()
     }
 
     /// What holds in every turn.
@@ -423,6 +425,7 @@ fn shape(effect: &Effect, now: Now) -> String {
         Effect::Notify => "notify".to_owned(),
         Effect::Prepare(_) => "prepare".to_owned(),
         Effect::Look(_) => "look".to_owned(),
+        Effect::Patrol(_) => "patrol".to_owned(),
         Effect::Spawn(_) => "spawn".to_owned(),
         Effect::Watch { .. } => "watch".to_owned(),
         Effect::Signal { how, stray, .. } => {
