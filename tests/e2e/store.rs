@@ -79,11 +79,6 @@ fn a_full_disk_silences_nobody_and_stops_nothing() {
         [run] if run["verdict"] == "failed" => Ok(()),
         runs => Err(runs.to_vec()),
     });
-    ntfy.page("records are written again");
-    until("readiness", || {
-        let answer = home.http("/readyz")?;
-        if answer.status == 200 { Ok(()) } else { Err(answer.body) }
-    });
     let told = ntfy.accepted("breaker tripped");
     assert_eq!(
         told.len(),
