@@ -1,6 +1,14 @@
 //! Wardens and keepers die; workers do not notice, and nothing is doubled.
 
-use lanewarden_tests::{Home, command::background, git::checkout, proc, until, wait::throughout};
+use lanewarden_tests::{
+    Home, cgroup,
+    command::background,
+    git::checkout,
+    proc,
+    requires::{Need, has},
+    until,
+    wait::throughout,
+};
 use rustix::process::Signal;
 use std::{fs, path::Path, time::Duration};
 
@@ -328,6 +336,62 @@ fn a_deadline_goes_on_over_the_death_of_a_warden() {
 }
 
 #[test]
+fn a_keeper_that_replaced_another_ends_with_the_box() {
+    let mut home = Home::new("replaced");
+    home.lane("a", &["sleep"]);
+    home.start();
+    home.until_running("a");
+    replace_keeper(&home);
+    assert_eq!(home.run(&["stop", "a"]).code, 0);
+    home.end();
+}
+
+#[test]
+fn a_stop_that_a_dead_warden_began_is_finished_by_the_next() {
+    let mut home = Home::new("midstop");
+    let words = ["ignore-term", "pid-file", &home.at("pid"), "sleep"];
+    home.lane_with("a", &words, "stop_grace = \"2s\"");
+    let first = home.start();
+    let worker = home.until_pid("pid");
+    home.until_running("a");
+    // The order is on disk before it is answered; its client is not waited for.
+    let client = home.follow(&["stop", "a"]);
+    home.until_state("a", "stopping");
+    first.kill9();
+    client.end();
+    home.start();
+    proc::until_gone(worker);
+    home.until_state("a", "stopped");
+    home.end();
+}
+
+#[test]
+fn a_tree_whose_keeper_died_is_ended_whole() {
+    let mut home = Home::new("straytree");
+    let words = ["ignore-term", "grandchild", &home.at("grandchild"), "sleep"];
+    home.lane_with("a", &words, ONE_RUN);
+    home.start();
+    home.until_running("a");
+    let grandchild = home.until_pid("grandchild");
+    replace_keeper(&home);
+    assert_eq!(home.run(&["stop", "a"]).code, 0);
+    proc::until_gone(grandchild);
+}
+
+#[test]
+fn a_warden_that_waits_for_its_keeper_can_be_ended() {
+    let mut home = Home::new("waiting");
+    home.lane("a", &["sleep"]);
+    home.configure();
+    let warden = home.launch(&["--keeper", "unit"]);
+    until("the warden to answer that it is not ready", || {
+        let answer = home.http("/readyz")?;
+        if answer.status == 503 { Ok(()) } else { Err(answer.body) }
+    });
+    assert_eq!(warden.term().code(), Some(0));
+}
+
+#[test]
 fn a_second_keeper_is_refused() {
     let mut home = Home::new("keepers");
     home.lane("a", &["sleep"]);
@@ -384,4 +448,23 @@ fn kills_at_any_moment_lose_no_run_and_double_none() {
     assert!(odd.iter().all(|run| run["pid"].is_null()), "{odd:#?}");
     lanewarden_tests::note(&format!("{} runs, {} never confirmed", runs.len(), odd.len()));
     home.end();
+}
+
+#[test]
+fn the_end_of_a_box_leaves_no_cgroup() {
+    if !has(&[Need::MemoryCgroup]) {
+        return;
+    }
+    let mut home = Home::new("cgroups");
+    for number in 0..12 {
+        home.lane(&format!("l{number}"), &["sleep"]);
+    }
+    home.start();
+    for number in 0..12 {
+        home.until_running(&format!("l{number}"));
+    }
+    let keeper = the_keeper(&home);
+    assert!(cgroup::of_keeper(keeper).len() > 12, "{:?}", cgroup::of_keeper(keeper));
+    home.end();
+    assert_eq!(cgroup::of_keeper(keeper), Vec::<std::path::PathBuf>::new());
 }
