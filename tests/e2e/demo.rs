@@ -4,7 +4,7 @@ use std::fs;
 
 use lanewarden_tests::{
     Home,
-    command::{command, run},
+    command::{background, command, run},
     proc, program,
     requires::{Need, has},
     until,
@@ -37,5 +37,25 @@ fn the_demo_shows_its_verdicts_and_leaves_nothing() {
     until("no process of the demo", || {
         let left = proc::with_environment("TMPDIR", &place);
         if left.is_empty() { Ok(()) } else { Err(left) }
+    });
+}
+
+#[test]
+fn a_demo_that_is_interrupted_leaves_nothing() {
+    let home = Home::new("interrupt");
+    let place = home.path("tmp");
+    fs::create_dir(&place).unwrap();
+    let mut demo = command(&program());
+    demo.arg("demo").env("TMPDIR", &place).env_remove("LANEWARDEN_CONFIG");
+    let demo = background(demo, &home.path("out"));
+    until("the demo to be under way", || {
+        let text = demo.text();
+        if text.contains("running, pid") { Ok(()) } else { Err(text) }
+    });
+    demo.interrupt();
+    until("nothing of the demo", || {
+        let left: Vec<_> = fs::read_dir(&place).unwrap().flatten().collect();
+        let processes = proc::with_environment("TMPDIR", &place);
+        if left.is_empty() && processes.is_empty() { Ok(()) } else { Err((left, processes)) }
     });
 }

@@ -310,6 +310,18 @@ fn a_hostile_name_reaches_people_harmless() {
 }
 
 #[test]
+fn status_counts_what_waits_for_delivery() {
+    let (mut home, ntfy) = box_with("pending");
+    ntfy.answer(Answer::Down);
+    home.lane_with("a", &["exit", "7"], "restart = { breaker = 1 }");
+    home.start();
+    home.until_metric("lanewarden_notify_spool_pending", 1.0);
+    let status = home.run(&["status", "--json"]).json();
+    assert_eq!(status["spool"]["pending"], 1, "{status}");
+    home.end();
+}
+
+#[test]
 fn a_child_that_the_kernel_killed_pages_while_its_worker_goes_on() {
     if !has(&[Need::MemoryCgroup, Need::Kmsg]) {
         return;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lanewarden_tests::{Home, note, proc, wait::throughout};
+use lanewarden_tests::{Home, note, proc, until, wait::throughout};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -209,6 +209,25 @@ fn orders_to_nobody_are_refused_with_the_names_that_there_are() {
         assert!(refused.stderr.contains("no lane b is configured; there are: a"), "{refused:?}");
     }
     home.end();
+}
+
+#[test]
+fn a_restart_during_the_end_at_a_deadline_is_answered() {
+    let mut home = Home::new("late");
+    let extra = format!("{ONE_RUN}deadline = \"500ms\"\nstop_grace = \"1500ms\"");
+    home.lane_with("a", &["ignore-term", "sleep"], &extra);
+    home.start();
+    let first = home.until_running("a");
+    home.until_state("a", "stopping");
+    let client = home.follow(&["restart", "a"]);
+    home.until_lane("a", "another worker", |lane| {
+        lane["pid"].as_u64().is_some_and(|pid| pid != u64::from(first))
+    });
+    until("the order's answer", || {
+        let text = client.text();
+        if text.contains("starts another") { Ok(()) } else { Err(text) }
+    });
+    client.end();
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io::Write,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use lanewarden_tests::{
@@ -12,7 +13,7 @@ use lanewarden_tests::{
     ntfy::{Ntfy, titles},
     proc,
     requires::{Need, has},
-    until,
+    until, until_within,
 };
 use rustix::process::Signal;
 
@@ -78,11 +79,6 @@ fn a_full_disk_silences_nobody_and_stops_nothing() {
     until("the record of what happened meanwhile", || match home.history("fails").as_slice() {
         [run] if run["verdict"] == "failed" => Ok(()),
         runs => Err(runs.to_vec()),
-    });
-    ntfy.page("records are written again");
-    until("readiness", || {
-        let answer = home.http("/readyz")?;
-        if answer.status == 200 { Ok(()) } else { Err(answer.body) }
     });
     let told = ntfy.accepted("breaker tripped");
     assert_eq!(
@@ -177,4 +173,89 @@ fn a_store_that_is_no_database_is_refused() {
     assert_eq!(refused.code, 78, "{refused:?}");
     assert!(refused.stderr.contains("lanewarden.db"), "{refused:?}");
     assert!(home.workers("").is_empty());
+}
+
+#[test]
+fn how_a_run_ended_is_kept_until_it_is_on_disk() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let mut home = Home::new("fullkill");
+    let disk = Disk::mount(&home.plan.state_dir, "size=2m,nr_inodes=4k");
+    let go = home.at("go");
+    home.lane_with("a", &["wait-for", &go, "exit", "7"], "restart = { breaker = 1 }");
+    let warden = home.start();
+    home.until_running("a");
+    disk.fill();
+    fs::write(&go, "").unwrap();
+    home.until_state("a", "tripped");
+    warden.kill9();
+    disk.free();
+    home.start();
+    let run = until("the record", || match home.history("a").as_slice() {
+        [run] => Ok(run.clone()),
+        runs => Err(runs.to_vec()),
+    });
+    assert_eq!((&run["verdict"], &run["exit_code"]), (&"failed".into(), &7.into()), "{run}");
+    home.end();
+}
+
+#[test]
+fn a_store_that_hangs_holds_nobody_up() {
+    let ntfy = Ntfy::start();
+    let mut home = Home::new("hung");
+    home.plan.ntfy = Some(ntfy.url());
+    let go = home.at("go");
+    home.lane_with("fails", &["wait-for", &go, "exit", "7"], "restart = { breaker = 1 }");
+    home.lane_with("works", &["sleep"], "restart = { delay = \"0s\", breaker = 0 }");
+    home.start();
+    home.until_running("fails");
+    let worker = home.until_running("works");
+    // Somebody holds the database: whoever writes waits.
+    let holder = rusqlite::Connection::open(home.plan.state_dir.join("lanewarden.db")).unwrap();
+    holder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    fs::write(&go, "").unwrap();
+    let page = ntfy.page_within(Duration::from_secs(5), "breaker tripped");
+    assert!(page.text("message").contains("Unrecorded"), "{}", page.text("message"));
+    let status = home.run(&["status"]);
+    assert_eq!(status.code, 0, "{status:?}");
+    proc::signal(worker, Signal::KILL);
+    until_within(Duration::from_secs(8), "another worker", || {
+        let lane = home.lane_view("works")?;
+        let other = lane["pid"].as_u64().is_some_and(|pid| pid != u64::from(worker));
+        if other { Ok(()) } else { Err(lane.to_string()) }
+    });
+    holder.execute_batch("ROLLBACK").unwrap();
+    until("the record", || match home.history("fails").len() {
+        1 => Ok(()),
+        count => Err(count),
+    });
+    home.end();
+}
+
+#[test]
+fn a_store_that_is_well_again_says_so() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let ntfy = Ntfy::start();
+    let mut home = Home::new("well");
+    let disk = Disk::mount(&home.plan.state_dir, "size=2m,nr_inodes=4k");
+    home.plan.ntfy = Some(ntfy.url());
+    let go = home.at("go");
+    home.lane_with("fails", &["wait-for", &go, "exit", "7"], "restart = { breaker = 1 }");
+    home.start();
+    home.until_running("fails");
+    disk.fill();
+    fs::write(&go, "").unwrap();
+    ntfy.page("records cannot be written");
+    home.until_state("fails", "tripped");
+    disk.free();
+    // Nothing else happens on this box: the news must not wait for the next record.
+    ntfy.page("records are written again");
+    until("readiness", || {
+        let answer = home.http("/readyz")?;
+        if answer.status == 200 { Ok(()) } else { Err(answer.body) }
+    });
+    home.end();
 }
