@@ -4,7 +4,7 @@ use lanewarden_notify::Notice;
 
 use crate::{
     ids::{LaneId, RunId},
-    keeper::protocol::{SpawnOrder, StopSignal},
+    keeper::protocol::{SpawnOrder, Started, StopSignal},
     observe::Observation,
     store::rows::Write,
     verdict::LaneState,
@@ -53,8 +53,8 @@ pub enum Effect {
         run: RunId,
         /// How.
         how: StopSignal,
-        /// The worker's pid and start ticks, if no keeper is its parent: then we signal it ourselves.
-        stray: Option<(u32, u64)>,
+        /// The worker, if no keeper is its parent: then we signal its tree ourselves.
+        stray: Option<Post>,
     },
     /// The ending is recorded: the keeper may forget it.
     Forget(RunId),
@@ -86,8 +86,22 @@ pub struct Post {
     pub run: RunId,
     /// Its worker.
     pub pid: u32,
+    /// Its start, ticks since boot: proves that the pid is still the worker's.
+    pub start_ticks: u64,
     /// The run's cgroup in the memory hierarchy.
     pub cgroup: Option<String>,
+}
+
+impl From<&Started> for Post {
+    fn from(started: &Started) -> Self {
+        Self {
+            lane: started.lane.clone(),
+            run: started.run.clone(),
+            pid: started.pid,
+            start_ticks: started.start_ticks,
+            cgroup: started.cgroup.clone(),
+        }
+    }
 }
 
 /// What a lane's claim should say.

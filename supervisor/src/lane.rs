@@ -222,6 +222,7 @@ impl Lane {
             reason: self.reason.clone(),
             since_ms: self.since_ms,
             down: self.down,
+            again: self.again,
             next_start_boot_ms: self.next_start,
             streak: self.history.streak,
             failures_boot_ms: self.history.failures.clone(),

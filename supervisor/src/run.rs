@@ -19,7 +19,7 @@ use crate::{
     clock::Now,
     config::Config,
     dispatch::Dispatcher,
-    effect::Goodbye,
+    effect::{Answer, Goodbye},
     effects::{Performer, Surroundings, claims, courier},
     event::Event,
     sources::{QUEUE, control, keeper, signals},
@@ -60,10 +60,14 @@ pub async fn run(config: Config, options: RunOptions) -> Result<Goodbye, RunErro
         state_dir: config.state_dir.clone(),
         mode: options.keeper,
     };
-    let (link, inventory) =
-        keeper::connect(places.clone(), events.clone()).await.map_err(RunError::Keeper)?;
+    let (link, inventory) = tokio::select! {
+        biased;
+        connected = keeper::connect(places.clone(), events.clone()) => {
+            connected.map_err(RunError::Keeper)?
+        }
+        () = told_to_end(&mut inbox, &clients) => return Ok(Goodbye { workers_left: 0 }),
+    };
     let mut degraded = inventory.degraded.clone();
-    let keeper_pid = inventory.pid;
     setup::follow_kernel_log(&events, &mut degraded);
     let held = setup::held_claims(&store).await?;
     let mut performer = Performer {
@@ -95,8 +99,21 @@ pub async fn run(config: Config, options: RunOptions) -> Result<Goodbye, RunErro
             .map_err(RunError::Store)?;
     let began = Event::Began(Box::new(beginning));
     let goodbye = turn_for_ever(&mut dispatcher, &mut performer, &shared, began, &mut inbox).await;
-    farewell(&performer, goodbye, keeper_pid, options).await;
+    farewell(&performer, goodbye, options).await;
     Ok(goodbye)
+}
+
+/// While there is no keeper nothing is supervised; but whoever asks gets an answer, and an order to end is obeyed.
+async fn told_to_end(inbox: &mut mpsc::Receiver<Event>, clients: &control::Clients) {
+    while let Some(event) = inbox.recv().await {
+        if matches!(event, Event::Terminate(_)) {
+            return;
+        }
+        if let Event::Control { id, .. } = event {
+            let words = "the warden waits for its keeper; is lanewarden-keeper.service running?";
+            clients.answer(id, Answer::Refused(words.to_owned()));
+        }
+    }
 }
 
 /// The loop.
@@ -157,7 +174,7 @@ async fn wait(
 }
 
 /// Says the last words that others wait for, each bounded, and ends the keeper if nothing needs it.
-async fn farewell(performer: &Performer, goodbye: Goodbye, keeper_pid: u32, options: RunOptions) {
+async fn farewell(performer: &Performer, goodbye: Goodbye, options: RunOptions) {
     setup::tell_manager(sd_notify::NotifyState::Stopping);
     if let Some(claims) = &performer.claims {
         claims::Handle::finish(claims, Duration::from_secs(5)).await;
@@ -169,8 +186,8 @@ async fn farewell(performer: &Performer, goodbye: Goodbye, keeper_pid: u32, opti
     // Its last orders were to forget; a keeper that still has a run, or does not answer, goes on.
     let left = performer.keeper.settle(Duration::from_secs(2)).await;
     let ours = options.keeper == keeper::KeeperMode::Auto;
-    if ours && goodbye.workers_left == 0 && left == Some(0) {
-        setup::end_keeper(keeper_pid);
+    if let Some(left) = left.filter(|left| ours && goodbye.workers_left == 0 && left.runs == 0) {
+        setup::end_keeper(left.keeper_pid);
     }
     drop(std::fs::remove_file(control::socket_path(&performer.config.runtime_dir)));
 }

@@ -7,7 +7,7 @@ use super::{Dispatcher, turn::Turn};
 use crate::{
     clock::Now,
     config::Mode,
-    decide::{marker::MarkerReading, restart::History},
+    decide::{exit::StopCause, marker::MarkerReading, restart::History},
     effect::{Effect, Telling},
     event::Beginning,
     ids::LaneId,
@@ -72,6 +72,7 @@ impl Dispatcher {
     fn remember(&mut self, row: LaneRow, same_boot: bool) {
         let Some(lane) = self.lanes.get_mut(&row.lane) else { return };
         lane.down = row.down;
+        lane.again = row.again;
         lane.issue = row.issue;
         lane.judged = row.last;
         lane.spent = Spent { runs: row.runs, issues: row.issues, since_ms: row.counting_since_ms };
@@ -126,6 +127,12 @@ impl Dispatcher {
             start_ticks: started.start_ticks,
         });
         self.move_to(&id, state, None, now, turn);
+        // The last daemon died over an order that stands: it is carried out by us.
+        match self.lanes.get(&id) {
+            Some(lane) if lane.down => self.order_end(&id, StopCause::Order, now, turn),
+            Some(lane) if lane.again => self.order_end(&id, StopCause::Restart, now, turn),
+            Some(_) | None => {}
+        }
     }
 
     /// A run that the store believes to be under way and of which no keeper knows.

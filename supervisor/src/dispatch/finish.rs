@@ -213,6 +213,10 @@ impl Dispatcher {
         let Some(lane) = self.lanes.get_mut(id) else { return };
         let Some(run) = lane.run.take() else { return };
         lane.step = Step::Idle;
+        if !run.kept && run.started.is_some() && lane.config.mode == Mode::Manage {
+            // No keeper ends what is left of its tree.
+            turn.then(super::timers::signal(&run, StopSignal::Kill));
+        }
         let (judged, row) = judge_run(id, &run, finish);
         lane.last = Some(lane::last_view(&row, now));
         lane.judged = Some((judged.verdict, judged.verified));

@@ -27,13 +27,8 @@ impl Dispatcher {
             .lanes
             .values()
             .filter(|lane| lane.config.mode == Mode::Manage && lane.has_worker())
-            .filter_map(|lane| lane.run.as_ref()?.started.clone())
-            .map(|started| Post {
-                lane: started.lane,
-                run: started.run,
-                pid: started.pid,
-                cgroup: started.cgroup,
-            })
+            .filter_map(|lane| lane.run.as_ref()?.started.as_ref())
+            .map(Post::from)
             .collect();
         self.next_patrol = if posts.is_empty() { Some(now.after(EVERY)) } else { None };
         if !posts.is_empty() {

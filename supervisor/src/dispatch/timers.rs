@@ -8,7 +8,7 @@ use crate::{
         exit::StopCause,
         shutdown::{Rung, Stopping, rung},
     },
-    effect::Effect,
+    effect::{Effect, Post},
     ids::LaneId,
     keeper::protocol::StopSignal,
     lane::{Lane, Run, Step},
@@ -143,6 +143,6 @@ impl Dispatcher {
 
 /// The deed that signals a run's tree.
 pub(super) fn signal(run: &Run, how: StopSignal) -> Effect {
-    let worker = run.started.as_ref().map(|started| (started.pid, started.start_ticks));
-    Effect::Signal { run: run.id.clone(), how, stray: worker.filter(|_| !run.kept) }
+    let stray = run.started.as_ref().filter(|_| !run.kept).map(Post::from);
+    Effect::Signal { run: run.id.clone(), how, stray }
 }

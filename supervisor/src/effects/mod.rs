@@ -15,7 +15,6 @@ pub mod prepare;
 use std::sync::Arc;
 
 use lanewarden_notify::{Context, render};
-use rustix::process::Signal;
 use tokio::sync::mpsc;
 
 use crate::{
@@ -24,7 +23,7 @@ use crate::{
     effect::{Answer, Effect, Goodbye, Telling},
     event::Event,
     ids::RunId,
-    keeper::protocol::{Request, StopSignal},
+    keeper::protocol::Request,
     metrics::Metrics,
     sources::{
         Events,
@@ -117,7 +116,10 @@ impl Performer {
                     let marker = self.places.marker(&run);
                     self.watches.watch(run, pid, start_ticks, marker, self.events.clone());
                 }
-                Effect::Signal { run, how, stray } => self.signal(run, how, stray.is_some()),
+                Effect::Signal { run, how, stray: None } => {
+                    self.keeper.send(Request::Signal { run, how });
+                }
+                Effect::Signal { how, stray: Some(post), .. } => self.preparer.sweep(post, how),
                 Effect::Forget(run) => {
                     self.watches.forget(&run);
                     if self.store_well {
@@ -229,19 +231,6 @@ impl Performer {
                 // The loop is far behind; the next record says it again.
                 self.store_well = !well;
             }
-        }
-    }
-
-    fn signal(&self, run: RunId, how: StopSignal, stray: bool) {
-        if !stray {
-            return self.keeper.send(Request::Signal { run, how });
-        }
-        let signal = match how {
-            StopSignal::Term => Signal::TERM,
-            StopSignal::Kill => Signal::KILL,
-        };
-        if !self.watches.signal(&run, signal) {
-            tracing::warn!(%run, ?how, "a worker without a keeper could not be signalled");
         }
     }
 }

@@ -1,10 +1,16 @@
-//! Who works in a lane beside its worker? One walk over the process table for all lanes, a link read for each process.
+//! Who is of a run's tree, and who works in its lane beside it? One walk over the process table.
+//!
+//! The keeper knows its own; this is for lanes that are walked for strangers, and for trees whose keeper is gone.
 
 use std::path::PathBuf;
 
-use lanewarden_probes::{Root, identity};
+use lanewarden_probes::{
+    Root,
+    identity::{self, ProcStat},
+};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::{clock::start_unix_ms, effect::Post, event::Intruder};
+use crate::{clock::start_unix_ms, effect::Post, event::Intruder, keeper::protocol::StopSignal};
 
 /// The lanes to be looked at, with their canonical directories.
 pub(super) type Beat = Vec<(Post, PathBuf)>;
@@ -18,11 +24,11 @@ pub(super) fn patrol(beat: &Beat, ancestors: &[u32]) -> Vec<Intruder> {
     for pid in pids.into_iter().filter(|pid| !ancestors.contains(pid)) {
         let Ok(Ok(place)) = identity::cwd(&root, pid) else { continue };
         let Some((post, _)) = beat.iter().find(|(_, dir)| place.starts_with(dir)) else { continue };
-        if belongs(&root, pid, post) {
+        if Tree::of(&root, post).has(pid) {
             continue;
         }
         // It may have ended between two reads.
-        let Ok(Ok(stat)) = identity::stat(&root, pid) else { continue };
+        let Some(stat) = stat(&root, pid) else { continue };
         if stat.is_kernel_thread() || stat.is_over() {
             continue;
         }
@@ -38,29 +44,102 @@ pub(super) fn patrol(beat: &Beat, ancestors: &[u32]) -> Vec<Intruder> {
     found
 }
 
-/// Whether a process is of the worker's tree: by descent, by session, by the run's cookie in its environment, or by the
-/// run's cgroup. Any one is proof; a daemonised child keeps the last two.
-fn belongs(root: &Root, pid: u32, post: &Post) -> bool {
-    let worker = i64::from(post.pid);
-    let mut at = pid;
-    for _ in 0..64 {
-        if at == post.pid {
-            return true;
+/// Signals everybody of a run's tree, each through a pidfd that was opened before its membership was proven; SIGKILL until
+/// a walk finds nobody. How many signals were sent.
+pub(super) fn sweep(post: &Post, how: StopSignal) -> usize {
+    let (signal, walks) = match how {
+        StopSignal::Term => (Signal::TERM, 1),
+        StopSignal::Kill => (Signal::KILL, 5),
+    };
+    let root = Root::live();
+    let mut sent = 0;
+    for _ in 0..walks {
+        let tree = Tree::of(&root, post);
+        let before = sent;
+        for pid in identity::pids(&root).unwrap_or_default() {
+            let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            let Some(pidfd) = raw.and_then(|raw| pidfd_open(raw, PidfdFlags::empty()).ok()) else {
+                continue;
+            };
+            let alive = stat(&root, pid).is_some_and(|stat| !stat.is_over());
+            if alive && tree.has(pid) && pidfd_send_signal(&pidfd, signal).is_ok() {
+                sent += 1;
+            }
         }
-        match identity::stat(root, at) {
-            Ok(Ok(stat)) if stat.session == worker => return true,
-            Ok(Ok(stat)) if stat.ppid > 1 => at = stat.ppid,
-            // The chain ends here, or its end may not be seen: the other proofs decide.
-            Ok(_) | Err(_) => break,
+        if sent == before {
+            break;
         }
     }
-    let cookie = format!("LANEWARDEN_RUN={}", post.run);
-    let environ = identity::environ(root, pid).ok().and_then(Result::ok).unwrap_or_default();
-    if environ.split(|&byte| byte == 0).any(|one| one == cookie.as_bytes()) {
-        return true;
+    sent
+}
+
+/// Whose the worker's pid is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leader {
+    /// The worker's.
+    Worker,
+    /// Nobody's: its session, if anybody is left in it, keeps the number from being used again.
+    Gone,
+    /// Somebody else's, or it cannot be told: descent and session prove nothing.
+    Other,
+}
+
+/// A run's tree at one moment.
+struct Tree<'a> {
+    root: &'a Root,
+    post: &'a Post,
+    leader: Leader,
+    cookie: String,
+}
+
+impl<'a> Tree<'a> {
+    fn of(root: &'a Root, post: &'a Post) -> Self {
+        let leader = match identity::stat(root, post.pid) {
+            Ok(Ok(stat)) if stat.start_ticks == post.start_ticks => Leader::Worker,
+            Ok(Err(lanewarden_probes::Absent::Gone)) => Leader::Gone,
+            Ok(_) | Err(_) => Leader::Other,
+        };
+        Self { root, post, leader, cookie: format!("LANEWARDEN_RUN={}", post.run) }
     }
-    let groups = std::fs::read_to_string(root.proc().join(pid.to_string()).join("cgroup"));
-    post.cgroup.as_deref().is_some_and(|group| {
-        groups.is_ok_and(|groups| groups.lines().any(|line| line.ends_with(group)))
-    })
+
+    /// Whether a process is of the tree: by descent, by session, by the run's cookie in its environment, or by the run's
+    /// cgroup. Any one is proof; a daemonised child keeps the last two.
+    fn has(&self, pid: u32) -> bool {
+        (self.leader != Leader::Other && self.is_kin(pid))
+            || self.has_cookie(pid)
+            || self.is_grouped(pid)
+    }
+
+    fn is_kin(&self, pid: u32) -> bool {
+        let worker = i64::from(self.post.pid);
+        let mut at = pid;
+        for _ in 0..64 {
+            if self.leader == Leader::Worker && at == self.post.pid {
+                return true;
+            }
+            match stat(self.root, at) {
+                Some(stat) if stat.session == worker => return true,
+                Some(stat) if stat.ppid > 1 => at = stat.ppid,
+                Some(_) | None => return false,
+            }
+        }
+        false
+    }
+
+    fn has_cookie(&self, pid: u32) -> bool {
+        let environ =
+            identity::environ(self.root, pid).ok().and_then(Result::ok).unwrap_or_default();
+        environ.split(|&byte| byte == 0).any(|one| one == self.cookie.as_bytes())
+    }
+
+    fn is_grouped(&self, pid: u32) -> bool {
+        let Some(group) = self.post.cgroup.as_deref() else { return false };
+        let path = self.root.proc().join(pid.to_string()).join("cgroup");
+        std::fs::read_to_string(path)
+            .is_ok_and(|groups| groups.lines().any(|line| line.ends_with(&format!(":{group}"))))
+    }
+}
+
+fn stat(root: &Root, pid: u32) -> Option<ProcStat> {
+    identity::stat(root, pid).ok()?.ok()
 }

@@ -13,7 +13,7 @@ use lanewarden_probes::{
     pressure::{self, Resource},
 };
 
-use super::patrol::patrol;
+use super::patrol::{patrol, sweep};
 use crate::{
     clock::{start_unix_ms, unix_ms},
     config::Config,
@@ -21,6 +21,7 @@ use crate::{
     effect::Post,
     event::{Event, Looked, Preparation, Visitor},
     ids::LaneId,
+    keeper::protocol::StopSignal,
     lanes::lock::{LaneLocks, Taking},
     sources::Events,
     store::rows::OpenWorker,
@@ -30,6 +31,7 @@ enum Job {
     Prepare(LaneId),
     Look(LaneId),
     Patrol(Vec<Post>),
+    Sweep(Post, StopSignal),
     NameWorker(LaneId, OpenWorker),
     Release(LaneId),
 }
@@ -88,6 +90,11 @@ impl Preparer {
         self.send(Job::Patrol(posts));
     }
 
+    /// Signals the tree of a worker that has no keeper.
+    pub fn sweep(&self, post: Post, how: StopSignal) {
+        self.send(Job::Sweep(post, how));
+    }
+
     /// Writes into the lane's lock who lives there now.
     pub fn name_worker(&self, lane: &LaneId, worker: OpenWorker) {
         self.send(Job::NameWorker(lane.clone(), worker));
@@ -130,6 +137,10 @@ impl Bench {
                     if self.events.blocking_send(Event::Patrolled { posts, intruders }).is_err() {
                         return;
                     }
+                }
+                Job::Sweep(post, how) => {
+                    let signalled = sweep(&post, how);
+                    tracing::info!(run = %post.run, ?how, signalled, "a tree without a keeper was signalled");
                 }
                 Job::NameWorker(lane, worker) => {
                     let named = self

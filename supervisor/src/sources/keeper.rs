@@ -72,8 +72,6 @@ pub struct Inventory {
     pub ended: Vec<EndedRun>,
     /// What it cannot enforce on this host.
     pub degraded: Vec<String>,
-    /// Its pid.
-    pub pid: u32,
 }
 
 /// Where the keeper's files are, and where markers are.
@@ -105,13 +103,22 @@ pub struct Link {
     orders: mpsc::Sender<Outgoing>,
 }
 
+/// What a keeper still has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// Its pid: that of the keeper that answers now, not of the first one.
+    pub keeper_pid: u32,
+    /// Runs that live or are not forgotten.
+    pub runs: usize,
+}
+
 /// What goes to the keeper.
 #[derive(Debug)]
 enum Outgoing {
     /// An order.
     Order(Request),
     /// Tell how many runs the keeper still has, once everything before this is done.
-    Settle(oneshot::Sender<usize>),
+    Settle(oneshot::Sender<Left>),
 }
 
 impl Link {
@@ -122,8 +129,8 @@ impl Link {
         }
     }
 
-    /// Waits, bounded, until every order before this is done; how many runs the keeper still has, if it answered.
-    pub async fn settle(&self, within: Duration) -> Option<usize> {
+    /// Waits, bounded, until every order before this is done; what the keeper still has, if it answered.
+    pub async fn settle(&self, within: Duration) -> Option<Left> {
         let (answer, answered) = oneshot::channel();
         self.orders.try_send(Outgoing::Settle(answer)).ok()?;
         tokio::time::timeout(within, answered).await.ok()?.ok()
@@ -159,6 +166,7 @@ impl BoxCounter {
 }
 
 struct Connection {
+    keeper_pid: u32,
     lines: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     next_id: u64,
@@ -170,7 +178,7 @@ enum Waiting {
     /// A worker that was asked for and not confirmed.
     Spawn(LaneId, RunId),
     /// Somebody who wants to know what is left.
-    Settled(oneshot::Sender<usize>),
+    Settled(oneshot::Sender<Left>),
 }
 
 type Pending = HashMap<u64, Waiting>;
@@ -200,7 +208,8 @@ async fn reach(
         }
     };
     let (reader, writer) = stream.into_split();
-    let mut connection = Connection { lines: BufReader::new(reader), writer, next_id: 1 };
+    let mut connection =
+        Connection { keeper_pid: 0, lines: BufReader::new(reader), writer, next_id: 1 };
     let hello = connection.ask(Request::Hello { protocol: PROTOCOL }).await?;
     let Answer::Hello { protocol: found, pid, degraded, .. } = hello else {
         return Err(LinkError::Broken(format!("answered {hello:?} to hello")));
@@ -208,12 +217,13 @@ async fn reach(
     if found != PROTOCOL {
         return Err(LinkError::Protocol { found });
     }
+    connection.keeper_pid = pid;
     let listing = connection.ask(Request::List).await?;
     let Answer::Runs { living, ended } = listing else {
         return Err(LinkError::Broken(format!("answered {listing:?} to list")));
     };
     let ended = ended.into_iter().map(|end| with_marker(places, end, counter)).collect();
-    Ok((connection, Inventory { living, ended, degraded, pid }))
+    Ok((connection, Inventory { living, ended, degraded }))
 }
 
 impl Connection {
@@ -300,7 +310,8 @@ async fn serve(
                 }
                 message = connection.receive() => match message {
                     Ok(message) => {
-                        let event = event_of(&places, message, &mut pending, &mut counter);
+                        let pid = connection.keeper_pid;
+                        let event = event_of(&places, message, pid, &mut pending, &mut counter);
                         if let Some(event) = event && events.send(event).await.is_err() {
                             return;
                         }
@@ -371,6 +382,7 @@ async fn send_order(
 fn event_of(
     places: &Places,
     message: FromKeeper,
+    keeper_pid: u32,
     pending: &mut Pending,
     counter: &mut BoxCounter,
 ) -> Option<Event> {
@@ -395,7 +407,8 @@ fn event_of(
         }
         (Answer::Runs { living, ended }, Some(Waiting::Settled(asker))) => {
             // Whoever asked may have given up.
-            let _gone: Result<(), usize> = asker.send(living.len() + ended.len());
+            let left = Left { keeper_pid, runs: living.len() + ended.len() };
+            let _gone: Result<(), Left> = asker.send(left);
             None
         }
         (

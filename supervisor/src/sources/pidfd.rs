@@ -3,7 +3,7 @@
 use std::{collections::HashMap, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
 use lanewarden_probes::{Root, identity};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{Events, marker};
@@ -37,11 +37,6 @@ impl Watches {
     /// Lets a worker go.
     pub fn forget(&mut self, run: &RunId) {
         self.held.remove(run);
-    }
-
-    /// Signals a worker that has no keeper, through its pidfd only.
-    pub fn signal(&self, run: &RunId, signal: Signal) -> bool {
-        self.held.get(run).is_some_and(|fd| pidfd_send_signal(fd, signal).is_ok())
     }
 }
 

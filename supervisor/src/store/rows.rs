@@ -66,6 +66,9 @@ pub struct LaneRow {
     pub since_ms: i64,
     /// Whether an operator wants it down.
     pub down: bool,
+    /// Whether another worker is to be started as soon as this one has ended, on order.
+    #[serde(default)]
+    pub again: bool,
     /// When it is to start next.
     pub next_start_boot_ms: Option<u64>,
     /// Failures in a row.

@@ -46,6 +46,7 @@ fn lane_row(name: &str, state: LaneState) -> LaneRow {
         state,
         reason: Some("because \u{1b}[31m\0".to_owned()),
         since_ms: 5,
+        again: false,
         down: true,
         next_start_boot_ms: Some(u64::MAX),
         streak: 2,

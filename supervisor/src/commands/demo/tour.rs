@@ -1,7 +1,7 @@
 //! The tour: starts the warden, prints what it detects as it happens, and sums up.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -14,10 +14,10 @@ use super::{
     sink::{Page, Sink},
 };
 use crate::{
-    clock::unix_ms,
     exit_code::{FAILED, OK},
     output::{self, Tone, toned},
     sources::control::{Request, Response, socket_path},
+    store,
     text::{duration, harmless},
     verdict::{LaneState, RunVerdict},
     view::{BoxView, LaneView},
@@ -52,26 +52,38 @@ pub(super) async fn tour(place: &Place, limit: Duration) -> Outcome {
         .kill_on_drop(true)
         .spawn()
         .map_err(failed("starting the warden"))?;
-    let mut tour =
-        Tour { began: Instant::now(), seen: BTreeMap::new(), pages: 0, detected: BTreeMap::new() };
-    let ended = tour.watch(place, &sink, &mut warden, limit).await;
-    if let Ok(Some(view)) = &ended {
-        summary(place, view).await;
+    let mut tour = Tour {
+        began: Instant::now(),
+        states: BTreeMap::new(),
+        runs: BTreeSet::new(),
+        pages: 0,
+        detected: BTreeMap::new(),
+        address: None,
+    };
+    let ended = tokio::select! {
+        ended = tour.watch(place, &sink, &mut warden, limit) => Some(ended),
+        () = interrupted() => None,
+    };
+    if let Some(Ok(Some(view))) = &ended {
+        summary(view);
     }
     stop(&mut warden).await;
     for page in sink.after(tour.pages) {
         tour.page(&page);
     }
     match ended {
-        Ok(Some(_)) => {
-            farewell(place);
+        Some(Ok(Some(_))) => {
+            farewell();
             Ok(OK)
         }
-        Ok(None) => Err(Failure::new(
+        None => {
+            Err(Failure::new(FAILED, "interrupted; everything of the demo is ended and removed"))
+        }
+        Some(Ok(None)) => Err(Failure::new(
             FAILED,
             format!("the warden did not get ready within {} s", limit.as_secs()),
         )),
-        Err(status) => {
+        Some(Err(status)) => {
             let log = std::fs::read_to_string(place.path().join("warden.log")).unwrap_or_default();
             output::note(&harmless_lines(&log));
             Err(Failure::new(FAILED, format!("the warden ended early: {status}")))
@@ -81,10 +93,14 @@ pub(super) async fn tour(place: &Place, limit: Duration) -> Outcome {
 
 struct Tour {
     began: Instant,
-    /// Newest run and state of each lane, as printed.
-    seen: BTreeMap<String, (Option<String>, LaneState)>,
+    /// State of each lane, as printed.
+    states: BTreeMap<String, LaneState>,
+    /// Runs whose verdict is printed.
+    runs: BTreeSet<String>,
     pages: usize,
     detected: BTreeMap<String, i64>,
+    /// Where metrics and the status page are.
+    address: Option<String>,
 }
 
 impl Tour {
@@ -102,8 +118,10 @@ impl Tour {
                 return Err(status);
             }
             if let Some(view) = ask(place).await {
+                self.show_address(place);
+                self.show_runs(place, &view);
                 for lane in &view.lanes {
-                    self.lane(lane);
+                    self.show_state(lane);
                 }
                 let shown = view.lanes.iter().all(shown);
                 newest = Some(view);
@@ -142,35 +160,67 @@ impl Tour {
         self.line(lane, &format!("      {}", page.first_line), Tone::Dim);
     }
 
-    fn lane(&mut self, lane: &LaneView) {
-        let newest = lane.last.as_ref().map(|last| last.run.clone());
-        let before = self.seen.insert(lane.id.clone(), (newest.clone(), lane.state));
-        let (run_before, state_before) =
-            before.map_or((None, None), |(run, state)| (run, Some(state)));
-        if newest != run_before
-            && let Some(last) = &lane.last
-        {
-            let lived = duration(last.duration_s);
-            let how = last.end.map_or_else(String::new, |end| format!(" ({end})"));
-            let tone = if last.verdict.is_failure() { Tone::Bad } else { Tone::Good };
-            let after = last.judged_after_ms;
-            self.line(
-                &lane.id,
-                &format!(
-                    "{}{how} after {lived}: {}; judged {after} ms after the end",
-                    last.verdict, last.reason
-                ),
-                tone,
-            );
-            self.detected.insert(lane.id.clone(), last.ended_at_ms);
+    fn show_address(&mut self, place: &Place) {
+        if self.address.is_some() {
+            return;
         }
-        if Some(lane.state) != state_before && lane.state != LaneState::Starting {
+        if let Ok(address) = std::fs::read_to_string(place.path().join("run").join("http-address"))
+        {
+            let address = address.trim().to_owned();
+            output::line(&format!(
+                "Metrics: http://{address}/metrics, status page: http://{address}/"
+            ));
+            self.address = Some(address);
+        }
+    }
+
+    /// Every run that was judged, in order; a lane may have judged two between two looks.
+    fn show_runs(&mut self, place: &Place, view: &BoxView) {
+        let path = store::path(&place.path().join("state"));
+        let Ok(connection) = store::open_to_read(&path) else { return };
+        let mut runs = store::history(&connection, None, 100).unwrap_or_default();
+        runs.reverse();
+        for run in runs {
+            if !self.runs.insert(run.run.clone()) {
+                continue;
+            }
+            let lived = duration(run.duration_s);
+            let how = run.end.map_or_else(String::new, |end| format!(" ({end})"));
+            let tone = if run.verdict.is_failure() { Tone::Bad } else { Tone::Good };
+            let newest = view.lanes.iter().filter_map(|lane| lane.last.as_ref());
+            let after =
+                newest.filter(|last| last.run == run.run).map(|last| last.judged_after_ms).next();
+            let after =
+                after.map_or_else(String::new, |ms| format!("; judged {ms} ms after the end"));
+            let what = format!("{}{how} after {lived}: {}{after}", run.verdict, run.reason);
+            self.line(&run.lane, &what, tone);
+            self.detected.insert(run.lane.clone(), run.ended_at_ms);
+        }
+    }
+
+    fn show_state(&mut self, lane: &LaneView) {
+        let before = self.states.insert(lane.id.clone(), lane.state);
+        if Some(lane.state) != before && lane.state != LaneState::Starting {
             let pid = lane.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
             self.line(&lane.id, &format!("{}{pid}", lane.state), Tone::Plain);
             for sentence in &lane.degraded {
                 self.line(&lane.id, &format!("on this host: {sentence}"), Tone::Dim);
             }
         }
+    }
+}
+
+/// Ctrl-C, or an order to end: the demo still cleans up after itself.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
 }
 
@@ -193,7 +243,7 @@ async fn ask(place: &Place) -> Option<BoxView> {
     }
 }
 
-async fn summary(place: &Place, view: &BoxView) {
+fn summary(view: &BoxView) {
     output::line("");
     let rows: Vec<_> = view
         .lanes
@@ -224,15 +274,6 @@ async fn summary(place: &Place, view: &BoxView) {
             "No OOM kill was shown: this host does not let us set a memory limit of {LIMIT} (no writable cgroup with the memory controller)."
         ));
     }
-    let address = std::fs::read_to_string(place.path().join("run").join("http-address"));
-    if let Ok(address) = address {
-        output::line(&format!(
-            "Metrics and status page while it ran: http://{}/metrics and /",
-            address.trim()
-        ));
-    }
-    let now = unix_ms();
-    tracing::debug!(now, "summed up");
 }
 
 /// Ends the warden as an operator would, and waits until nothing is left.
@@ -250,13 +291,9 @@ async fn stop(warden: &mut Child) {
     }
 }
 
-fn farewell(place: &Place) {
+fn farewell() {
     output::line("What to try next:");
     output::line("  lanewarden demo --keep            the same, with everything left for a look");
-    output::line(&format!(
-        "  lanewarden --config {} check   validate a configuration (this one lives as long as the demo)",
-        place.config().display()
-    ));
     output::line(
         "  lanewarden --help                 all commands; README.md has a first real configuration",
     );
