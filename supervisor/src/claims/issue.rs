@@ -163,8 +163,11 @@ mod tests {
             plain,
             "claim issue=7 machine=box-a pid=42 actor=flow ts=2023-11-14T22:13:20Z nonce=42-1-2-3"
         );
-        let process =
-            ProcessPart { boot: "0f8fad5b-d9cb-469f-a165-70867728950e".into(), ticks: 9, pidns: Some(5) };
+        let process = ProcessPart {
+            boot: "0f8fad5b-d9cb-469f-a165-70867728950e".into(),
+            ticks: 9,
+            pidns: Some(5),
+        };
         let audit = Some(("cas", "x machine=evil actor=evil".to_owned()));
         let full = IssueClaim { process: Some(process.clone()), audit, ..claim() }.to_message();
         let tail = " ticks=9 pidns=5 mode=cas reason=x-machine-evil-actor-evil";
@@ -202,9 +205,10 @@ mod tests {
         #[test]
         fn any_bytes_are_read(bytes in any::<Vec<u8>>()) {
             let read = ParsedIssue::parse(&bytes);
-            prop_assert!(read.holder.is_none_or(|(machine, actor)| {
+            let clean = |(machine, actor): (String, String)| {
                 sanitise(&machine) == machine && sanitise(&actor) == actor
-            }));
+            };
+            prop_assert!(read.holder.is_none_or(clean));
         }
 
         #[test]

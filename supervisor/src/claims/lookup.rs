@@ -68,8 +68,7 @@ mod tests {
             world.plant(name, "claim issue=7 machine=a actor=b");
         }
         let (exact, starts) = (["refs/claims/issue-7"], ["refs/heads/issue-7-"]);
-        let found =
-            listing(&world.git, &world.scratch, &world.url, &exact, &starts).await.unwrap();
+        let found = listing(&world.git, &world.scratch, &world.url, &exact, &starts).await.unwrap();
         let mut names: Vec<_> = found.into_iter().map(|(name, _)| name).collect();
         names.sort();
         assert_eq!(names, ["refs/claims/issue-7", "refs/heads/issue-7-a"]);
