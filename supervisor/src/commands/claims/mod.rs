@@ -95,12 +95,9 @@ impl Task {
     /// Whether it cannot be done without knowing what this machine is called.
     const fn needs_name(&self) -> bool {
         match self {
-            Self::Stamp(_) | Self::Beat(_) => true,
-            Self::List(_)
-            | Self::Heartbeats(_)
-            | Self::ShouldReap(..)
-            | Self::Reap(..)
-            | Self::Clear(_) => false,
+            // A box that does not know its own name would take its own claims for those of another.
+            Self::Stamp(_) | Self::Beat(_) | Self::ShouldReap(..) => true,
+            Self::List(_) | Self::Heartbeats(_) | Self::Reap(..) | Self::Clear(_) => false,
         }
     }
 }
@@ -109,7 +106,7 @@ impl Task {
 struct Room {
     place: Place,
     remote: String,
-    /// Our machine; empty if it has no usable name, and then no claim is taken to be of this machine.
+    /// Our machine; empty if it has no usable name and none is needed.
     us: String,
     hook: Option<String>,
 }

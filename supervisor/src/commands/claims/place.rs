@@ -144,7 +144,10 @@ async fn resolve(name: &str) -> Option<String> {
         Some(text.lines().next()?.to_owned()).filter(|line| !line.is_empty())
     };
     // Claims are written where the checkout pushes to; a remote that is read elsewhere is the same repository.
-    let url = ask(&["remote", "get-url", "--push", "--", name]).await?;
+    let Some(url) = ask(&["remote", "get-url", "--push", "--", name]).await else {
+        // As git itself does, a name that is no remote's may be a path.
+        return here.join(name).is_dir().then(|| absolute(name, &here));
+    };
     if is_local(&url) {
         let top = ask(&["rev-parse", "--show-toplevel"]).await.map_or(here, PathBuf::from);
         return Some(absolute(&url, &top));
