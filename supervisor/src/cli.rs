@@ -4,7 +4,12 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
 
-use crate::{exit_code, ids::LaneId, output};
+use crate::{
+    commands::{ClaimsCommand, IssueCommand},
+    exit_code,
+    ids::LaneId,
+    output,
+};
 
 /// Per-box supervisor and monitoring agent for lanes of coding agents.
 #[derive(Debug, Parser)]
@@ -166,6 +171,18 @@ configured lane was measured and none is dead or unknown.\n\nExample for cron, w
         /// The form of the answer.
         #[command(flatten)]
         json: Json,
+    },
+    /// Lane claims and heartbeats on the coordination remote
+    Claims {
+        /// What.
+        #[command(subcommand)]
+        what: ClaimsCommand,
+    },
+    /// The fleet-wide issue lock
+    Issue {
+        /// What.
+        #[command(subcommand)]
+        what: IssueCommand,
     },
     /// The five parts of a process' identity, with the evidence
     Identity {

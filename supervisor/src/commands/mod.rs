@@ -6,17 +6,22 @@
 )]
 
 mod check;
+mod claims;
 mod client;
 mod dead_lanes;
 mod demo;
 mod history;
 mod identity;
+mod issue;
 mod keep;
 mod logs;
 mod notices;
 mod oom;
 mod run;
 mod status;
+
+pub use claims::ClaimsCommand;
+pub use issue::{ClaimantArgs, IssueCommand, OneIssue};
 
 use std::{path::Path, process::ExitCode};
 
@@ -83,6 +88,8 @@ fn perform(cli: Cli) -> Outcome {
         Command::DeadLanes { certify, textfile, json } => {
             dead_lanes::dead_lanes(&load(config)?, certify, textfile.as_deref(), json.json)
         }
+        Command::Claims { what } => claims::claims(what, config),
+        Command::Issue { what } => issue::issue(what, config),
         Command::Identity { pid, json } => identity::identity(pid, json.json),
         Command::Oom { file, json } => oom::oom(file.as_deref(), json.json),
         Command::Notify { what } => notices::notify(&load(config)?, what),

@@ -7,6 +7,8 @@ pub mod admission;
 pub mod attribution;
 pub mod claim;
 pub mod exit;
+pub mod issue;
 pub mod marker;
+pub mod reap;
 pub mod restart;
 pub mod shutdown;
