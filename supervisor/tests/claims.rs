@@ -26,7 +26,6 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("HB-70", "a failing legacy listing alone: both namespaces come in one connection"),
     ("HB-78b", "a process that we may not signal needs a second user"),
     ("CL-11a, CL-13", "the hosting tool's listing: open pull requests are asked through a hook"),
-    ("CL-20h", "a failing read-back needs no second fault: see cl_20g"),
     ("CL-22b, CL-22c, CL-22e..CL-22h", "the lane lock does not decorate refusals yet"),
     ("CR-18c", "a check of documents"),
 ];

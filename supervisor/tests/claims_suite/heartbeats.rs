@@ -199,3 +199,20 @@ fn hb_69_an_old_git_reads_nothing_and_still_writes() {
     world.claims("box-a", &["stamp", "900", "2"]).is(0, &[]);
     world.claims("box-a", &["beat", "900"]).is(0, &[]);
 }
+
+#[test]
+fn hb_28_help_is_an_answer_and_nothing_typed_is_not() {
+    let world = World::new();
+    for args in [&["claims", "--help"][..], &["issue", "--help"], &["claims", "reap", "--help"]] {
+        world.run("box-a", args).is(0, &["Usage"]);
+    }
+    for args in [&["claims"][..], &["issue"], &["claims", "nope"], &["claims", "list", "x"]] {
+        world.run("box-a", args).is(64, &[]);
+    }
+    for bad in ["a b", "-x", "a..b", "../x", ""] {
+        world
+            .run_with("ok", &["claims", "stamp", "7"], &[("HEARTBEAT_MACHINE", "a/b")])
+            .is(64, &[]);
+        world.claims("box-a", &["reap", "--", bad, "7"]).is(if bad == "-x" { 0 } else { 64 }, &[]);
+    }
+}

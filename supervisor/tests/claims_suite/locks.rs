@@ -192,7 +192,7 @@ fn cl_20_missing_credentials_are_a_verdict_of_their_own() {
 }
 
 #[test]
-fn cl_20g_20i_smoke_makes_reads_and_deletes_a_ref_of_its_own() {
+fn cl_20g_20h_20i_smoke_makes_reads_and_deletes_a_ref_of_its_own() {
     let world = World::new();
     for _ in 0..2 {
         let said = world.issue("box-a", &["smoke"]);
@@ -206,6 +206,11 @@ fn cl_20g_20i_smoke_makes_reads_and_deletes_a_ref_of_its_own() {
     world
         .issue("box-a", &["smoke"])
         .is(1, &["reason=ls-remote-mismatch seen=none", "cleanup-delete=FAILED"]);
+    let world = World::new();
+    world.fault("ls-remote", "1", "exit 128");
+    let said = world.issue("box-a", &["smoke"]);
+    said.is(1, &["reason=ls-remote-mismatch"]);
+    assert!(!said.out.contains("cleanup") && world.refs().is_empty(), "{said:?}");
 }
 
 #[test]

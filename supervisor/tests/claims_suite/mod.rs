@@ -1,6 +1,7 @@
 //! A remote, machines that share it, and a git that fails on request.
 
 mod heartbeats;
+mod http;
 mod locks;
 mod races;
 mod reaping;

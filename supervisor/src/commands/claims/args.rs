@@ -35,7 +35,7 @@ pub enum ClaimsCommand {
     ShouldReap {
         /// The claim's machine
         machine: String,
-        /// [LANE] and the age in seconds beyond which a claim is stale
+        /// The lane, if it is one, and the age in seconds beyond which a claim is stale
         #[arg(num_args = 0..=2, value_name = "LANE SECS")]
         rest: Vec<String>,
         /// The form of the answer.
@@ -49,7 +49,7 @@ pub enum ClaimsCommand {
     Reap {
         /// The claim's machine
         machine: String,
-        /// [LANE] and the object id that was judged
+        /// The lane, if it is one, and the object id that was judged
         #[arg(num_args = 0..=2, value_name = "LANE OID")]
         rest: Vec<String>,
     },

@@ -138,20 +138,16 @@ async fn put(
             push(&place.git, &place.scratch, &place.url, &[update], false).await.map_err(failed)?;
         match results.first().map(|result| result.outcome) {
             Some(PushOutcome::Accepted | PushOutcome::UpToDate) => return Ok(made),
-            Some(PushOutcome::Rejected) => {
-                return Err(format!(
-                    "{name} was not stamped: the remote refuses refs of this kind"
-                ));
-            }
-            // Moved, or not told: the next read shows which.
-            Some(PushOutcome::LeaseRefused | PushOutcome::Unconfirmed) | None => {}
+            // Moved, locked by a neighbour's push, refused or not told: the next read shows which.
+            Some(PushOutcome::LeaseRefused | PushOutcome::Rejected | PushOutcome::Unconfirmed)
+            | None => {}
         }
     }
     match there(room, name).await.map_err(failed)? {
         Some(there) if there.oid == made => Ok(made),
-        Some(_) | None => {
-            Err(format!("{name} was not stamped: it moved at every one of {TRIES} tries"))
-        }
+        Some(_) | None => Err(format!(
+            "{name} was not stamped: the remote did not take it in {TRIES} tries; `lanewarden issue smoke` tells whether it takes refs of ours"
+        )),
     }
 }
 
