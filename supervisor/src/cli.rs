@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
 
-use crate::{exit_code, ids::LaneId, output};
+use crate::{commands::lane::args::LockCommand, exit_code, ids::LaneId, output};
 
 /// Per-box supervisor and monitoring agent for lanes of coding agents.
 #[derive(Debug, Parser)]
@@ -248,7 +248,7 @@ pub enum Notify {
     },
 }
 
-/// What a worker says of its lane.
+/// What is said of a lane and its lock.
 #[derive(Debug, Subcommand)]
 pub enum LaneCommand {
     /// Tell the warden which issue the worker of this lane works on
@@ -264,6 +264,9 @@ pub enum LaneCommand {
         #[arg(long, env = "LANEWARDEN_SOCKET")]
         socket: Option<PathBuf>,
     },
+    /// The machine-local lock on a lane's directory.
+    #[command(flatten)]
+    Lock(LockCommand),
 }
 
 /// Who starts the keeper.

@@ -12,6 +12,7 @@ mod demo;
 mod history;
 mod identity;
 mod keep;
+pub mod lane;
 mod logs;
 mod notices;
 mod oom;
@@ -89,6 +90,7 @@ fn perform(cli: Cli) -> Outcome {
         Command::Lane { what: LaneCommand::Issue { issue, lane, socket } } => {
             client::issue(socket, config, lane, issue)
         }
+        Command::Lane { what: LaneCommand::Lock(what) } => lane::lane(what, config),
         Command::Metrics(json) => Ok(metrics(json.json)),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -143,7 +143,7 @@ impl Bench {
             }
         };
         match self.take(lane, &canonical) {
-            Ok(Taking::Taken) => {}
+            Ok(Taking::Taken { epoch }) => tracing::debug!(%lane, epoch, "took the lane"),
             Ok(Taking::Held(by)) => return Preparation::Occupied(by),
             Err(why) => {
                 return Preparation::Occupied(format!("it cannot be told who holds it: {why}"));

@@ -1,0 +1,531 @@
+//! The lane lock from outside: real processes, real users, real repositories.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "this is test code, which the lints know only inside of test functions"
+)]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A lane root and a shell's worth of helpers.
+struct Roost {
+    dir: tempfile::TempDir,
+    program: PathBuf,
+}
+
+/// What the program said.
+#[derive(Debug)]
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    fn field(&self, key: &str) -> &str {
+        let head = format!("{key}=");
+        let mut words = self.out.split_ascii_whitespace();
+        words
+            .find_map(|word| word.strip_prefix(head.as_str()))
+            .unwrap_or_else(|| panic!("{self:?}"))
+    }
+
+    #[track_caller]
+    fn is(&self, code: i32, verdict: &str) {
+        let head = format!("LANE-LOCK: {verdict} ");
+        assert!(
+            self.code == code && self.out.starts_with(&head),
+            "wanted {code} {verdict}: {self:?}"
+        );
+    }
+}
+
+/// A process that lives until it is killed or dropped.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> Self {
+        Self::inside(Path::new("/"))
+    }
+
+    fn inside(dir: &Path) -> Self {
+        Self(Command::new("sleep").arg("600").current_dir(dir).spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+impl Roost {
+    fn new() -> Self {
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_lanewarden"));
+        Self { dir: tempfile::tempdir().unwrap(), program }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("lane")
+            .args(args)
+            .current_dir("/")
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("LANE_ROOT", self.root())
+            .env("LANEWARDEN_CONFIG", self.root().join("no-configuration"));
+        command
+    }
+
+    fn lane(&self, args: &[&str]) -> Said {
+        Said::of(self.command(args).output().unwrap())
+    }
+
+    fn db(&self) -> PathBuf {
+        self.root().join(".lane-locks/locks.db")
+    }
+}
+
+fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "still waiting for {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_lane_is_taken_verified_probed_lost_and_reclaimed() {
+    let at = Roost::new();
+    let (mut one, two) = (Sleeper::new(), Sleeper::new());
+    at.lane(&["probe", "7"]).is(0, "FREE");
+    assert!(!at.root().join(".lane-locks").exists(), "a probe writes nothing");
+
+    let first = at.lane(&["acquire", "7", "--pid", &one.pid()]);
+    first.is(0, "ACQUIRED");
+    assert!(!at.root().join("lane-7").exists(), "the lane itself is never made");
+    at.lane(&["acquire", "7", "--pid", &one.pid()]).is(0, "ACQUIRED (re-entrant)");
+    at.lane(&["verify", "7", "--pid", &one.pid()]).is(0, "VERIFY-OK");
+    at.lane(&["verify", "7", "--pid", &two.pid()]).is(2, "VERIFY-FAIL");
+
+    let probe = at.lane(&["probe", "7", "--pid", &two.pid()]);
+    probe.is(0, "HELD");
+    assert_eq!((probe.field("liveness"), probe.field("holder-pid")), ("ALIVE", one.pid().as_str()));
+    assert!(probe.out.trim_end().ends_with("/lane-7"), "the directory is last: {probe:?}");
+    assert_eq!(at.lane(&["probe", "7", "--pid", &one.pid()]).field("liveness"), "SELF");
+    assert_eq!(at.lane(&["probe", "7"]).field("our-identity"), "UNRESOLVED");
+
+    let refused = at.lane(&["acquire", "7", "--pid", &two.pid()]);
+    refused.is(2, "OCCUPIED");
+    assert_eq!(refused.field("holder-pid"), one.pid());
+    at.lane(&["release", "7", "--pid", &two.pid()]).is(2, "RELEASE-REFUSED");
+    at.lane(&["reclaim", "7", "--pid", &two.pid()]).is(2, "RECLAIM-LOST");
+
+    one.kill();
+    assert_eq!(at.lane(&["probe", "7"]).field("liveness"), "DEAD-NO-PROCESS");
+    let second = at.lane(&["reclaim", "7", "--pid", &two.pid()]);
+    second.is(0, "RECLAIMED");
+    assert_eq!((first.field("epoch"), second.field("epoch")), ("1", "2"), "the epoch only grows");
+    at.lane(&["release", "7", "--pid", &two.pid()]).is(0, "RELEASED");
+    at.lane(&["release", "7", "--pid", &two.pid()]).is(0, "RELEASED (already free)");
+    assert_eq!(at.lane(&["acquire", "7", "--pid", &two.pid()]).field("epoch"), "3");
+}
+
+#[test]
+fn a_lease_binds_and_a_token_is_no_lease() {
+    let at = Roost::new();
+    let (one, two) = (Sleeper::new(), Sleeper::new());
+    let old = at.lane(&["acquire", "7", "--pid", &one.pid()]).field("lease").to_owned();
+    at.lane(&["release", "7", "--pid", &one.pid()]).is(0, "RELEASED");
+    let new = at.lane(&["acquire", "7", "--pid", &one.pid()]).field("lease").to_owned();
+    assert_ne!(old, new);
+    let reclaim = |expect: &str, pid: &Sleeper| {
+        at.lane(&["reclaim", "7", "--pid", &pid.pid(), "--expect", expect, "--reason", "it hangs"])
+    };
+    reclaim(&old, &two).is(2, "RECLAIM-LOST");
+    reclaim("none", &two).is(2, "RECLAIM-LOST");
+    reclaim(&old, &one).is(0, "RECLAIM-LEASE-MISMATCH");
+    reclaim(&new, &one).is(0, "RECLAIMED (re-entrant)");
+    at.lane(&["release", "7", "--force", "--expect", &old]).is(2, "RELEASE-LOST");
+    reclaim(&new, &two).is(0, "RECLAIMED");
+    at.lane(&["release", "7", "--force"]).is(0, "RELEASED");
+    reclaim(&new, &two).is(2, "RECLAIM-LOST");
+    reclaim("none", &two).is(0, "RECLAIMED");
+}
+
+#[test]
+fn two_issues_cannot_share_a_directory_nor_two_directories_an_issue() {
+    let at = Roost::new();
+    let (one, two) = (Sleeper::new(), Sleeper::new());
+    let dir = at.root().join("a lane *[x]");
+    fs::create_dir(&dir).unwrap();
+    std::os::unix::fs::symlink(&dir, at.root().join("alias")).unwrap();
+    let dir = dir.to_str().unwrap();
+    let taken = at.lane(&["acquire", "7", "--dir", dir, "--pid", &one.pid()]);
+    taken.is(0, "ACQUIRED");
+    assert!(taken.out.trim_end().ends_with(&format!("lane-dir={dir}")), "{taken:?}");
+
+    let alias = at.root().join("alias/../alias/");
+    let other = at.lane(&["acquire", "8", "--dir", alias.to_str().unwrap(), "--pid", &two.pid()]);
+    other.is(2, "OCCUPIED");
+    assert_eq!(other.field("reason"), "same-lane-dir-other-issue");
+    assert_eq!(other.field("conflicting-issue"), "7");
+    let moved = at.lane(&["acquire", "7", "--pid", &one.pid()]);
+    moved.is(2, "OCCUPIED");
+    assert_eq!(moved.field("reason"), "reentrant-lane-dir-mismatch");
+    at.lane(&["acquire", "7", "--pid", &two.pid()]).is(2, "OCCUPIED");
+    at.lane(&["verify", "7", "--pid", &one.pid()]).is(0, "VERIFY-OK");
+}
+
+#[test]
+fn wrong_questions_are_64_and_print_no_verdict() {
+    let at = Roost::new();
+    let mut gone = Sleeper::new();
+    let live = Sleeper::new();
+    gone.kill();
+    let (gone, live) = (gone.pid(), live.pid());
+    let cases: [&[&str]; 16] = [
+        &["acquire", "0"],
+        &["acquire", "07"],
+        &["acquire", "+7"],
+        &["acquire", "-7"],
+        &["acquire", "99999999999999999999"],
+        &["acquire", "x"],
+        &["acquire"],
+        &["acquire", "7", "--pid", "0"],
+        &["acquire", "7", "--pid", &gone],
+        &["acquire", "7", "--pid", &live, "--dir", "relative"],
+        &["acquire", "7", "--pid", &live, "--dir", "/with\nbreak"],
+        &["acquire", "7", "--pid", &live, "--actor", "\u{e4}\u{e4}"],
+        &["reclaim", "7", "--pid", &live, "--expect", "", "--reason", "it hangs"],
+        &["reclaim", "7", "--pid", &live, "--expect", "none"],
+        &["reclaim", "7", "--pid", &live, "--reason", "todo"],
+        &["reclaim", "7", "--pid", &live, "--reason", "because of <why>"],
+    ];
+    for args in cases {
+        let said = at.lane(args);
+        assert!(
+            said.code == 64 && said.out.is_empty() && !said.err.is_empty(),
+            "{args:?}: {said:?}"
+        );
+    }
+    let relative = at.command(&["status"]).env("LANE_ROOT", "lanes").output().unwrap();
+    assert_eq!(Said::of(relative).code, 64);
+    assert!(!at.root().join(".lane-locks").exists());
+}
+
+#[test]
+fn the_outermost_process_inside_the_lane_holds_it_and_an_outsider_writes_nothing() {
+    let at = Roost::new();
+    let outside = at.lane(&["acquire", "7"]);
+    outside.is(1, "ERROR");
+    assert_eq!(outside.field("detail"), "no-durable-session-process");
+    assert!(!at.root().join(".lane-locks").exists());
+
+    let lane = at.root().join("lane-7");
+    fs::create_dir(&lane).unwrap();
+    let mut shell = Command::new("sh")
+        .current_dir(&lane)
+        .env("LANE_ROOT", at.root())
+        .env("LANEWARDEN_CONFIG", at.root().join("none"))
+        .env_remove("LANE_LOCK_PID")
+        .args(["-c", "\"$0\" lane acquire 7; sh -c '\"$0\" lane acquire 7' \"$0\"; read line; :"])
+        .arg(&at.program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines();
+    let pid = format!(" pid={} ", shell.id());
+    let first = lines.next().unwrap().unwrap();
+    assert!(first.contains("ACQUIRED issue") && first.contains(&pid), "{first}");
+    assert!(first.contains("pid-scope=cwd-match"), "{first}");
+    let nested = lines.next().unwrap().unwrap();
+    assert!(nested.contains("ACQUIRED (re-entrant)") && nested.contains(&pid), "{nested}");
+    shell.stdin.take().unwrap().write_all(b"\n").unwrap();
+    shell.wait().unwrap();
+    assert_eq!(at.lane(&["probe", "7"]).field("liveness"), "DEAD-NO-PROCESS");
+}
+
+#[test]
+fn of_many_that_ask_at_once_one_wins() {
+    let at = Roost::new();
+    let racers: Vec<Sleeper> = (0..32).map(|_| Sleeper::new()).collect();
+    for round in 1..=20 {
+        let asked: Vec<Child> = racers
+            .iter()
+            .map(|racer| {
+                let pid = racer.pid();
+                let mut command = at.command(&["acquire", "7", "--pid", &pid]);
+                command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            })
+            .collect();
+        let said: Vec<Said> =
+            asked.into_iter().map(|child| Said::of(child.wait_with_output().unwrap())).collect();
+        let winners = said.iter().filter(|one| one.code == 0).count();
+        assert_eq!(winners, 1, "round {round}: {said:?}");
+        assert!(said.iter().all(|one| matches!(one.code, 0 | 2)), "round {round}: {said:?}");
+        at.lane(&["release", "7", "--force"]).is(0, "RELEASED");
+    }
+}
+
+#[test]
+fn whoever_is_killed_while_it_takes_a_lane_leaves_nothing_that_cannot_be_cleared() {
+    let at = Roost::new();
+    let holder = Sleeper::new();
+    for round in 0..50_u64 {
+        let mut victim = at
+            .command(&["acquire", "7", "--pid", &holder.pid()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Every round at another moment of its short life.
+        thread::sleep(Duration::from_micros(round * 250));
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        let next = at.lane(&["acquire", "7", "--pid", &holder.pid()]);
+        assert_eq!(next.code, 0, "round {round}: {next:?}");
+        at.lane(&["release", "7", "--pid", &holder.pid()]).is(0, "RELEASED");
+    }
+}
+
+#[test]
+fn a_stuck_process_is_named_after_a_bounded_wait() {
+    let at = Roost::new();
+    let holder = Sleeper::new();
+    at.lane(&["acquire", "7", "--pid", &holder.pid()]).is(0, "ACQUIRED");
+    let stuck = rusqlite::Connection::open(at.db()).unwrap();
+    stuck.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let us = std::process::id().to_string();
+    for args in [["release", "7", "--pid", &holder.pid()], ["probe", "7", "--pid", &holder.pid()]] {
+        let start = Instant::now();
+        let said = at.lane(&args);
+        said.is(1, "ERROR");
+        assert_eq!((said.field("reason"), said.field("held-by-pid")), ("infra", us.as_str()));
+        assert!(said.field("waited-for").ends_with("locks.db"), "{said:?}");
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn two_users_of_one_group_share_the_locks() {
+    // Users can only be changed by root; elsewhere there is nothing to see.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut at = Roost::new();
+    let (one, two, group) = (61_001, 61_002, 61_003);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode;
+    // A place that ordinary users reach, and a copy of the program that they may run.
+    fs::set_permissions(at.root(), mode(0o755)).unwrap();
+    let program = at.root().join("lanewarden");
+    fs::copy(&at.program, &program).unwrap();
+    fs::set_permissions(&program, mode(0o755)).unwrap();
+    let lanes = at.root().join("lanes");
+    fs::create_dir(&lanes).unwrap();
+    std::os::unix::fs::chown(&lanes, None, Some(group)).unwrap();
+    fs::set_permissions(&lanes, mode(0o2770)).unwrap();
+    at.program = program;
+    let run = |user: u32, args: &[&str]| {
+        let mut command = at.command(args);
+        command.env("LANE_ROOT", &lanes).uid(user).gid(group);
+        Said::of(command.output().unwrap())
+    };
+    let sleeper = |user: u32| {
+        Sleeper(
+            Command::new("sleep").arg("600").uid(user).gid(group).current_dir("/").spawn().unwrap(),
+        )
+    };
+    let (mut first, second) = (sleeper(one), sleeper(two));
+    run(one, &["acquire", "7", "--pid", &first.pid()]).is(0, "ACQUIRED");
+    let refused = run(two, &["acquire", "7", "--pid", &second.pid()]);
+    refused.is(2, "OCCUPIED");
+    assert_eq!(refused.field("liveness"), "ALIVE");
+    run(two, &["acquire", "8", "--pid", &second.pid()]).is(0, "ACQUIRED");
+    first.kill();
+    run(two, &["acquire", "7", "--pid", &second.pid()]).is(0, "ACQUIRED (reclaimed)");
+    run(one, &["verify", "7"]).is(2, "VERIFY-FAIL");
+    let stranger = {
+        let mut command = at.command(&["probe", "7"]);
+        Said::of(command.env("LANE_ROOT", &lanes).uid(61_009).gid(61_009).output().unwrap())
+    };
+    stranger.is(1, "ERROR");
+}
+
+#[test]
+fn records_of_the_shell_tools_are_respected_and_never_changed() {
+    let at = Roost::new();
+    let (mut theirs, ours) = (Sleeper::new(), Sleeper::new());
+    let locks = at.root().join(".lane-locks");
+    fs::create_dir(&locks).unwrap();
+    let seen = at.lane(&["probe", "7", "--pid", &theirs.pid()]);
+    seen.is(0, "FREE");
+    // Another lane tells us how this process is recorded.
+    let own = at.lane(&["acquire", "1", "--pid", &theirs.pid()]);
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let text = format!(
+        "version=1\nissue=7\nlane-dir={}\nmachine={}\nactor=flow\npid={}\npid-scope=session\nboot-id={}\nstart-ticks={}\nacquired-epoch=1700000000\nnonce=1-2-3\n",
+        at.root().join("lane-7").display(),
+        own.field("machine"),
+        theirs.pid(),
+        boot.trim(),
+        own.field("start-ticks"),
+    );
+    let record = locks.join("lane-7.lock");
+    fs::write(&record, &text).unwrap();
+    let probe = at.lane(&["probe", "7", "--pid", &ours.pid()]);
+    probe.is(0, "HELD");
+    assert_eq!((probe.field("liveness"), probe.field("holder-kind")), ("ALIVE", "predecessor"));
+    assert_eq!(at.lane(&["probe", "7", "--pid", &theirs.pid()]).field("liveness"), "SELF");
+    at.lane(&["acquire", "7", "--pid", &ours.pid()]).is(2, "OCCUPIED");
+    let dir = at.root().join("lane-7");
+    let shared = at.lane(&["acquire", "8", "--dir", dir.to_str().unwrap(), "--pid", &ours.pid()]);
+    shared.is(2, "OCCUPIED");
+    assert_eq!(shared.field("reason"), "same-lane-dir-other-issue");
+    at.lane(&["release", "7", "--force"]).is(2, "RELEASE-REFUSED");
+    assert_eq!(fs::read_to_string(&record).unwrap(), text);
+
+    theirs.kill();
+    at.lane(&["acquire", "7", "--pid", &ours.pid()]).is(0, "ACQUIRED");
+    fs::write(locks.join("lane-9.lock"), "junk").unwrap();
+    let partial = at.lane(&["acquire", "7", "--pid", &ours.pid()]);
+    assert_eq!(partial.field("dir-guard"), "NOT-EXHAUSTIVE");
+    at.lane(&["acquire", "9", "--pid", &ours.pid()]).is(2, "OCCUPIED");
+    let status = at.lane(&["status", "--json"]);
+    let all: serde_json::Value = serde_json::from_str(&status.out).unwrap();
+    assert_eq!(all.as_array().unwrap().last().unwrap()["scope"], "lock-takers-only");
+}
+
+/// A repository with one commit and a linked worktree `lane-7` below the lane root.
+fn repository(at: &Roost) -> (PathBuf, PathBuf) {
+    let main = at.root().join("main");
+    let lane = at.root().join("lane-7");
+    fs::create_dir(&main).unwrap();
+    let run = |dir: &Path, args: &[&str]| {
+        let done = git(at, dir, args).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {done:?}");
+    };
+    run(&main, &["init", "-q"]);
+    run(&main, &["commit", "-q", "--allow-empty", "-m", "first"]);
+    run(&main, &["worktree", "add", "-q", lane.to_str().unwrap()]);
+    (main, lane)
+}
+
+fn git(at: &Roost, dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new("git");
+    command
+        .current_dir(dir)
+        .args(["-c", "user.name=t", "-c", "user.email=t@example.org"])
+        .args(args)
+        .env("LANE_ROOT", at.root())
+        .env("LANEWARDEN_CONFIG", at.root().join("none"))
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env_remove("LANE_LOCK_PID");
+    command
+}
+
+#[test]
+fn the_guard_stops_the_second_writer_and_keeps_the_hook_that_was_there() {
+    let at = Roost::new();
+    let (main, lane) = repository(&at);
+    let hook = main.join(".git/hooks/pre-commit");
+    let trace = at.root().join("ran");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    fs::write(&hook, format!("#!/bin/sh\necho x >> '{}'\n", trace.display())).unwrap();
+    fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // Installed from the worktree, twice.
+    for wanted in ["before the present hook", "installed already"] {
+        let said = at.lane(&["guard", "install", "--repo", lane.to_str().unwrap()]);
+        assert!(said.code == 0 && said.out.contains(wanted), "{said:?}");
+    }
+    let commit = |dir: &Path| {
+        Said::of(git(&at, dir, &["commit", "-q", "--allow-empty", "-m", "x"]).output().unwrap())
+    };
+    let outside = commit(&main);
+    assert!(outside.code == 0 && outside.err.is_empty(), "silent outside of lanes: {outside:?}");
+    assert_eq!(fs::read_to_string(&trace).unwrap(), "x\n", "the old hook ran");
+
+    let free = commit(&lane);
+    assert!(free.code == 0 && free.err.contains("was not locked until now"), "{free:?}");
+    let dead = commit(&lane);
+    assert!(dead.code == 0 && !dead.err.contains("was not locked"), "{dead:?}");
+
+    let peer = Sleeper::inside(&lane);
+    at.lane(&["release", "7", "--force"]).is(0, "RELEASED");
+    at.lane(&["acquire", "7", "--pid", &peer.pid()]).is(0, "ACQUIRED");
+    let refused = commit(&lane);
+    assert!(
+        refused.code != 0 && refused.err.contains(&format!("pid {}", peer.pid())),
+        "{refused:?}"
+    );
+    let log = git(&at, &lane, &["rev-list", "--count", "HEAD"]).output().unwrap();
+    assert_eq!(String::from_utf8(log.stdout).unwrap().trim(), "3", "no commit was made");
+}
+
+#[test]
+fn the_guard_goes_where_core_hookspath_says() {
+    let at = Roost::new();
+    let (main, _) = repository(&at);
+    let set = git(&at, &main, &["config", "core.hooksPath", "my hooks"]).status().unwrap();
+    assert!(set.success());
+    assert_eq!(at.lane(&["guard", "install", "--repo", main.to_str().unwrap()]).code, 0);
+    assert!(main.join("my hooks/pre-commit").exists());
+    assert!(!main.join(".git/hooks/pre-commit").exists());
+}
+
+#[test]
+fn a_session_that_was_killed_by_force_leaves_its_lane_to_the_next() {
+    let at = Roost::new();
+    let lane = at.root().join("lane-7");
+    fs::create_dir(&lane).unwrap();
+    let mut holder = Sleeper::inside(&lane);
+    at.lane(&["acquire", "7", "--pid", &holder.pid()]).is(0, "ACQUIRED");
+    // Killed and not yet reaped: a zombie holds nothing, and may not take anything.
+    holder.0.kill().unwrap();
+    let probe = until("the zombie", || {
+        let probe = at.lane(&["probe", "7"]);
+        (probe.field("liveness") == "DEAD-NO-PROCESS").then_some(probe)
+    });
+    assert_eq!(probe.field("reclaimable"), "yes");
+    assert_eq!(at.lane(&["acquire", "7", "--pid", &holder.pid()]).code, 64);
+    let next = Sleeper::new();
+    at.lane(&["acquire", "7", "--pid", &next.pid()]).is(0, "ACQUIRED (reclaimed)");
+}
