@@ -1,123 +1,22 @@
-//! The lane lock from outside: real processes, real users, real repositories.
+//! The lane lock from outside: real processes and real users.
 
 #![expect(
-    clippy::unwrap_used,
-    clippy::panic,
     clippy::disallowed_methods,
     reason = "this is test code, which the lints know only inside of test functions"
 )]
+
+mod lane_support;
 
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::process::CommandExt,
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-/// A lane root and a shell's worth of helpers.
-struct Roost {
-    dir: tempfile::TempDir,
-    program: PathBuf,
-}
-
-/// What the program said.
-#[derive(Debug)]
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Said {
-    fn of(output: Output) -> Self {
-        Self {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-
-    fn field(&self, key: &str) -> &str {
-        let head = format!("{key}=");
-        let mut words = self.out.split_ascii_whitespace();
-        words
-            .find_map(|word| word.strip_prefix(head.as_str()))
-            .unwrap_or_else(|| panic!("{self:?}"))
-    }
-
-    #[track_caller]
-    fn is(&self, code: i32, verdict: &str) {
-        let head = format!("LANE-LOCK: {verdict} ");
-        assert!(
-            self.code == code && self.out.starts_with(&head),
-            "wanted {code} {verdict}: {self:?}"
-        );
-    }
-}
-
-/// A process that lives until it is killed or dropped.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn new() -> Self {
-        Self::inside(Path::new("/"))
-    }
-
-    fn inside(dir: &Path) -> Self {
-        Self(Command::new("sleep").arg("600").current_dir(dir).spawn().unwrap())
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
-impl Roost {
-    fn new() -> Self {
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_lanewarden"));
-        Self { dir: tempfile::tempdir().unwrap(), program }
-    }
-
-    fn root(&self) -> PathBuf {
-        self.dir.path().canonicalize().unwrap()
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .arg("lane")
-            .args(args)
-            .current_dir("/")
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap())
-            .env("LANE_ROOT", self.root())
-            .env("LANEWARDEN_CONFIG", self.root().join("no-configuration"));
-        command
-    }
-
-    fn lane(&self, args: &[&str]) -> Said {
-        Said::of(self.command(args).output().unwrap())
-    }
-
-    fn db(&self) -> PathBuf {
-        self.root().join(".lane-locks/locks.db")
-    }
-}
+use lane_support::{Roost, Said, Sleeper};
 
 fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -331,7 +230,7 @@ fn a_stuck_process_is_named_after_a_bounded_wait() {
     let at = Roost::new();
     let holder = Sleeper::new();
     at.lane(&["acquire", "7", "--pid", &holder.pid()]).is(0, "ACQUIRED");
-    let stuck = rusqlite::Connection::open(at.db()).unwrap();
+    let stuck = rusqlite::Connection::open(at.root().join(".lane-locks/locks.db")).unwrap();
     stuck.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let us = std::process::id().to_string();
     for args in [["release", "7", "--pid", &holder.pid()], ["probe", "7", "--pid", &holder.pid()]] {
@@ -433,84 +332,6 @@ fn records_of_the_shell_tools_are_respected_and_never_changed() {
     assert_eq!(all.as_array().unwrap().last().unwrap()["scope"], "lock-takers-only");
 }
 
-/// A repository with one commit and a linked worktree `lane-7` below the lane root.
-fn repository(at: &Roost) -> (PathBuf, PathBuf) {
-    let main = at.root().join("main");
-    let lane = at.root().join("lane-7");
-    fs::create_dir(&main).unwrap();
-    let run = |dir: &Path, args: &[&str]| {
-        let done = git(at, dir, args).output().unwrap();
-        assert!(done.status.success(), "{args:?}: {done:?}");
-    };
-    run(&main, &["init", "-q"]);
-    run(&main, &["commit", "-q", "--allow-empty", "-m", "first"]);
-    run(&main, &["worktree", "add", "-q", lane.to_str().unwrap()]);
-    (main, lane)
-}
-
-fn git(at: &Roost, dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new("git");
-    command
-        .current_dir(dir)
-        .args(["-c", "user.name=t", "-c", "user.email=t@example.org"])
-        .args(args)
-        .env("LANE_ROOT", at.root())
-        .env("LANEWARDEN_CONFIG", at.root().join("none"))
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env_remove("LANE_LOCK_PID");
-    command
-}
-
-#[test]
-fn the_guard_stops_the_second_writer_and_keeps_the_hook_that_was_there() {
-    let at = Roost::new();
-    let (main, lane) = repository(&at);
-    let hook = main.join(".git/hooks/pre-commit");
-    let trace = at.root().join("ran");
-    fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    fs::write(&hook, format!("#!/bin/sh\necho x >> '{}'\n", trace.display())).unwrap();
-    fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // Installed from the worktree, twice.
-    for wanted in ["before the present hook", "installed already"] {
-        let said = at.lane(&["guard", "install", "--repo", lane.to_str().unwrap()]);
-        assert!(said.code == 0 && said.out.contains(wanted), "{said:?}");
-    }
-    let commit = |dir: &Path| {
-        Said::of(git(&at, dir, &["commit", "-q", "--allow-empty", "-m", "x"]).output().unwrap())
-    };
-    let outside = commit(&main);
-    assert!(outside.code == 0 && outside.err.is_empty(), "silent outside of lanes: {outside:?}");
-    assert_eq!(fs::read_to_string(&trace).unwrap(), "x\n", "the old hook ran");
-
-    let free = commit(&lane);
-    assert!(free.code == 0 && free.err.contains("was not locked until now"), "{free:?}");
-    let dead = commit(&lane);
-    assert!(dead.code == 0 && !dead.err.contains("was not locked"), "{dead:?}");
-
-    let peer = Sleeper::inside(&lane);
-    at.lane(&["release", "7", "--force"]).is(0, "RELEASED");
-    at.lane(&["acquire", "7", "--pid", &peer.pid()]).is(0, "ACQUIRED");
-    let refused = commit(&lane);
-    assert!(
-        refused.code != 0 && refused.err.contains(&format!("pid {}", peer.pid())),
-        "{refused:?}"
-    );
-    let log = git(&at, &lane, &["rev-list", "--count", "HEAD"]).output().unwrap();
-    assert_eq!(String::from_utf8(log.stdout).unwrap().trim(), "3", "no commit was made");
-}
-
-#[test]
-fn the_guard_goes_where_core_hookspath_says() {
-    let at = Roost::new();
-    let (main, _) = repository(&at);
-    let set = git(&at, &main, &["config", "core.hooksPath", "my hooks"]).status().unwrap();
-    assert!(set.success());
-    assert_eq!(at.lane(&["guard", "install", "--repo", main.to_str().unwrap()]).code, 0);
-    assert!(main.join("my hooks/pre-commit").exists());
-    assert!(!main.join(".git/hooks/pre-commit").exists());
-}
-
 #[test]
 fn a_session_that_was_killed_by_force_leaves_its_lane_to_the_next() {
     let at = Roost::new();
@@ -528,4 +349,61 @@ fn a_session_that_was_killed_by_force_leaves_its_lane_to_the_next() {
     assert_eq!(at.lane(&["acquire", "7", "--pid", &holder.pid()]).code, 64);
     let next = Sleeper::new();
     at.lane(&["acquire", "7", "--pid", &next.pid()]).is(0, "ACQUIRED (reclaimed)");
+}
+
+#[test]
+fn sessions_and_a_daemon_see_one_lock() {
+    use lanewarden::{
+        ids::LaneId,
+        lanes::lock::{LaneLocks, Taking},
+        store::rows::OpenWorker,
+    };
+    use lanewarden_probes::{
+        Root,
+        identity::resolve,
+        liveness::{Recorded, judge},
+    };
+    let at = Roost::new();
+    let lane = at.root().join("lane-7");
+    fs::create_dir(&lane).unwrap();
+    let other = Sleeper::new();
+    let taken = at.lane(&["acquire", "7", "--pid", &other.pid()]);
+    let machine = taken.field("machine").to_owned();
+    let identity = |pid| resolve(&Root::live(), pid, &machine, "warden").unwrap().identity;
+    let us = Recorded::of(&identity(std::process::id()));
+    let id = LaneId::new("lane-of-a-daemon").unwrap();
+    let mut locks = LaneLocks::open(&at.root()).unwrap();
+    let mut take =
+        || locks.take(&lane, &id, &us, 1, |one| judge(&Root::live(), one, &machine)).unwrap();
+    assert!(matches!(take(), Taking::Held(by) if by.contains("session")));
+    at.lane(&["release", "7", "--pid", &other.pid()]).is(0, "RELEASED");
+    assert_eq!(take(), Taking::Taken { epoch: 2 });
+
+    // No worker yet: the warden holds it.
+    let refused = at.lane(&["acquire", "7", "--pid", &other.pid()]);
+    refused.is(2, "OCCUPIED");
+    assert_eq!(refused.field("liveness"), "NO-WORKER");
+    let worker = Sleeper::inside(&lane);
+    let named = identity(worker.0.id());
+    let open = OpenWorker {
+        pid: named.pid,
+        start_ticks: named.start_ticks.unwrap(),
+        boot_id: named.boot_id.as_ref().unwrap().full().to_owned(),
+        pidns: named.pidns,
+        cgroup: None,
+    };
+    locks.name_worker(&lane, &open).unwrap();
+    let probe = at.lane(&["probe", "7", "--pid", &other.pid()]);
+    assert_eq!(
+        (probe.field("liveness"), probe.field("holder-pid")),
+        ("ALIVE", worker.pid().as_str())
+    );
+    at.lane(&["release", "7", "--force"]).is(2, "RELEASE-REFUSED");
+    // The worker itself may ask as the shell tools taught it.
+    at.lane(&["acquire", "7", "--pid", &worker.pid()]).is(0, "ACQUIRED (re-entrant)");
+    at.lane(&["verify", "7", "--pid", &worker.pid()]).is(0, "VERIFY-OK");
+    at.lane(&["release", "7", "--pid", &worker.pid()]).is(0, "RELEASED");
+    at.lane(&["acquire", "7", "--pid", &other.pid()]).is(2, "OCCUPIED");
+    locks.release(&lane, &us, 2).unwrap();
+    at.lane(&["acquire", "7", "--pid", &other.pid()]).is(0, "ACQUIRED");
 }

@@ -113,8 +113,8 @@ impl Bench {
                 Job::Release(lane) => {
                     let released = self
                         .canonical(&lane)
-                        .zip(self.locks.as_ref())
-                        .map(|(dir, locks)| locks.release(&dir, &self.warden));
+                        .zip(self.locks.as_mut())
+                        .map(|(dir, locks)| locks.release(&dir, &self.warden, unix_ms()));
                     if let Some(Err(error)) = released {
                         tracing::warn!(%error, %lane, "the lane's lock was not released");
                     }

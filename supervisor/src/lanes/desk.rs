@@ -17,6 +17,7 @@ use super::{
 };
 use crate::text::rfc3339;
 
+mod release;
 mod report;
 mod write;
 
@@ -117,7 +118,11 @@ impl Desk {
                 }
             })?,
         };
-        Ok(own.or_else(|| predecessor::record(&self.lane_root.join(".lane-locks"), lane.issue)))
+        let locks = self.lane_root.join(".lane-locks");
+        Ok(own.or_else(|| predecessor::record(&locks, lane.issue)).or_else(|| {
+            let here = |held: &Held| Path::new(&held.dir) == lane.dir;
+            predecessor::records(&locks).ok()?.into_iter().find(here)
+        }))
     }
 }
 

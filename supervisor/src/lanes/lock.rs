@@ -71,7 +71,8 @@ impl LaneLocks {
             if ours {
                 let epoch = rows::next_epoch(store, name)?;
                 store.execute(
-                    "UPDATE lane_lock SET epoch = ?2 WHERE dir = ?1",
+                    "UPDATE lane_lock SET epoch = ?2, issue = NULL, worker_pid = NULL, worker_boot = NULL, \
+                     worker_ticks = NULL, worker_pidns = NULL WHERE dir = ?1",
                     params![name, signed(Some(epoch))],
                 )?;
                 return Ok(Taking::Taken { epoch });
@@ -124,7 +125,7 @@ impl LaneLocks {
             store
                 .execute(
                     "UPDATE lane_lock SET worker_pid = ?2, worker_boot = ?3, worker_ticks = ?4, worker_pidns = ?5 \
-                     WHERE dir = ?1",
+                     WHERE dir = ?1 AND kind = 'daemon'",
                     params![
                         name,
                         worker.pid,
@@ -141,15 +142,25 @@ impl LaneLocks {
     ///
     /// # Errors
     /// [`LockError`].
-    pub fn release(&self, dir: &Path, warden: &Recorded) -> Result<(), LockError> {
+    pub fn release(&mut self, dir: &Path, warden: &Recorded, now_ms: i64) -> Result<(), LockError> {
         let name = key(dir)?;
-        self.place.read("releasing a lane", |store| {
-            store
-                .execute(
-                    "DELETE FROM lane_lock WHERE dir = ?1 AND warden_pid = ?2 AND warden_ticks = ?3",
-                    params![name, warden.pid, signed(warden.ticks)],
-                )
-                .map(drop)
+        self.place.write("releasing a lane", |store| {
+            let Some(held) = rows::by_dir(store, name)?.filter(|held| same(&held.holder, warden))
+            else {
+                return Ok(());
+            };
+            rows::delete(store, name)?;
+            let line = Audit {
+                at_ms: now_ms,
+                verdict: "RELEASED",
+                dir: name,
+                issue: held.issue,
+                epoch: held.epoch,
+                token: Some(rows::token(warden)),
+                before: None,
+                reason: "holder-release",
+            };
+            rows::audit(store, &line)
         })
     }
 
@@ -239,7 +250,7 @@ mod tests {
         assert!(by.contains("NO-WORKER"), "its warden lives, it has no worker: {by}");
 
         // The holder's pid now belongs to a younger process: it is dead, whoever has its number.
-        locks.release(root.path(), &us).unwrap();
+        locks.release(root.path(), &us, 3).unwrap();
         assert!(matches!(
             locks.take(root.path(), &lane, &other, 4, judge).unwrap(),
             Taking::Taken { .. }
@@ -277,5 +288,32 @@ mod tests {
             locks.take(root.path(), &lane, &third, 2, judge).unwrap(),
             Taking::Held(by) if by.contains("worker")
         ));
+    }
+    #[test]
+    fn a_live_session_of_the_shell_tools_keeps_the_daemon_out() {
+        let root = tempfile::tempdir().unwrap();
+        let top = root.path().canonicalize().unwrap();
+        let mut locks = LaneLocks::open(&top).unwrap();
+        let lane = LaneId::new("no-such-supervisor").unwrap();
+        let us = recorded_of(std::process::id());
+        let other = recorded_of(std::os::unix::process::parent_id());
+        let record = |dir: &Path| {
+            format!(
+                "issue=7\nlane-dir={}\nmachine=box-a\nactor=flow\npid={}\nboot-id={}\nstart-ticks={}\n",
+                dir.display(),
+                other.pid.unwrap(),
+                other.boot.as_ref().unwrap(),
+                other.ticks.unwrap()
+            )
+        };
+        let file = top.join(".lane-locks/lane-7.lock");
+        std::fs::write(&file, record(&top.join("a"))).unwrap();
+        let mut take = |dir: &str| locks.take(&top.join(dir), &lane, &us, 1, judge).unwrap();
+        assert!(matches!(take("a"), Taking::Held(by) if by.contains("session")));
+        assert!(matches!(take("b"), Taking::Taken { .. }));
+        // What cannot be read may be about the lane of its name.
+        std::fs::write(&file, "torn").unwrap();
+        assert!(matches!(take("lane-7"), Taking::Held(by) if by.contains("UNKNOWN-UNREADABLE")));
+        assert!(matches!(take("a"), Taking::Taken { .. }));
     }
 }
