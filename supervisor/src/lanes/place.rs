@@ -111,7 +111,7 @@ impl Place {
         let dir = make_directory(lane_root, &dir)
             .map_err(|source| LockError::Directory { path: dir, source })?;
         let path = dir.join("locks.db");
-        make_file(&dir, &path).map_err(|source| LockError::File {
+        make_file(&path).map_err(|source| LockError::File {
             doing: "making",
             path: path.clone(),
             source,
@@ -249,14 +249,16 @@ fn make_directory(lane_root: &Path, dir: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(dir)
 }
 
-/// Makes the empty file that SQLite takes for a new database, if there is none.
-fn make_file(dir: &Path, path: &Path) -> io::Result<()> {
+/// Makes an empty file that the group may write, if there is none; SQLite takes it for a new database.
+pub(super) fn make_file(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let fresh = tempfile::Builder::new().prefix(".locks.").tempfile_in(dir)?;
+    let fresh = tempfile::Builder::new()
+        .prefix(".fresh.")
+        .tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
     fresh.as_file().set_permissions(fs::Permissions::from_mode(0o660))?;
     match fresh.persist_noclobber(path) {
         Ok(_) => Ok(()),

@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::place::LockError;
+use super::place::{LockError, make_file};
 
 /// How long a taker waits for another, in each of its waits.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,17 +45,8 @@ pub fn flocks(paths: &[PathBuf]) -> Result<Flocks, LockError> {
         let file = match open() {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let made = OpenOptions::new()
-                    .write(true)
-                    .create_new(true)
-                    .mode(0o660)
-                    .custom_flags(libc::O_NOFOLLOW)
-                    .open(path);
-                match made {
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                    Err(error) => return Err(failed(error)),
-                }
+                // Whatever our umask is: the group's other users must be able to lock it too.
+                make_file(path).map_err(failed)?;
                 open().map_err(failed)?
             }
             Err(error) => return Err(failed(error)),
