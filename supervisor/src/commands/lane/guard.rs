@@ -289,4 +289,34 @@ mod tests {
         }
         assert_eq!(rule(Some(Liveness::Alive), false, false), Ruling::Warn);
     }
+
+    #[test]
+    fn lanes_are_known_by_their_place() {
+        let root = tempfile::tempdir().unwrap();
+        let top = root.path().canonicalize().unwrap();
+        let desk =
+            Desk { lane_root: top.clone(), ..super::super::bare(&crate::config::Env::current()) };
+        let of = |place: &str| issue_of(&desk, &top.join(place));
+        assert_eq!(of("lane-7"), Some(7));
+        assert_eq!(of("repo/.claude/worktrees/issue-12-fix-it"), Some(12));
+        for other in [
+            "lane-07",
+            "lane-x",
+            "lane-7/sub",
+            "repo/lane-7",
+            "repo/.claude/worktrees/issue-12",
+            "repo/worktrees/issue-12-x",
+            "repo/.claude/worktrees/issue-0-x",
+            "",
+        ] {
+            assert_eq!(of(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_quote_in_our_path_stays_in_the_script() {
+        let script = script(Path::new("/o'pt/$(x)/lanewarden"));
+        let text = String::from_utf8(script).unwrap();
+        assert!(text.contains("warden='/o'\\''pt/$(x)/lanewarden'"), "{text}");
+    }
 }
