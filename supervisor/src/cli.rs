@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
 
 use crate::{
-    commands::{ClaimsCommand, IssueCommand},
+    commands::{ClaimsCommand, IssueCommand, lane::args::LockCommand},
     exit_code,
     ids::LaneId,
     output,
@@ -265,7 +265,7 @@ pub enum Notify {
     },
 }
 
-/// What a worker says of its lane.
+/// What is said of a lane and its lock.
 #[derive(Debug, Subcommand)]
 pub enum LaneCommand {
     /// Tell the warden which issue the worker of this lane works on
@@ -281,6 +281,9 @@ pub enum LaneCommand {
         #[arg(long, env = "LANEWARDEN_SOCKET")]
         socket: Option<PathBuf>,
     },
+    /// The machine-local lock on a lane's directory.
+    #[command(flatten)]
+    Lock(LockCommand),
 }
 
 /// Who starts the keeper.

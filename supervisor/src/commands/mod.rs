@@ -14,6 +14,7 @@ mod history;
 mod identity;
 mod issue;
 mod keep;
+pub mod lane;
 mod logs;
 mod notices;
 mod oom;
@@ -96,6 +97,7 @@ fn perform(cli: Cli) -> Outcome {
         Command::Lane { what: LaneCommand::Issue { issue, lane, socket } } => {
             client::issue(socket, config, lane, issue)
         }
+        Command::Lane { what: LaneCommand::Lock(what) } => lane::lane(what, config),
         Command::Metrics(json) => Ok(metrics(json.json)),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -154,8 +154,8 @@ impl Bench {
                 Job::Release(lane) => {
                     let released = self
                         .canonical(&lane)
-                        .zip(self.locks.as_ref())
-                        .map(|(dir, locks)| locks.release(&dir, &self.warden));
+                        .zip(self.locks.as_mut())
+                        .map(|(dir, locks)| locks.release(&dir, &self.warden, unix_ms()));
                     if let Some(Err(error)) = released {
                         tracing::warn!(%error, %lane, "the lane's lock was not released");
                     }
@@ -184,7 +184,7 @@ impl Bench {
             }
         };
         match self.take(lane, &canonical) {
-            Ok(Taking::Taken) => {}
+            Ok(Taking::Taken { epoch }) => tracing::debug!(%lane, epoch, "took the lane"),
             Ok(Taking::Held(by)) => return Preparation::Occupied(by),
             Err(why) => {
                 return Preparation::Occupied(format!("it cannot be told who holds it: {why}"));

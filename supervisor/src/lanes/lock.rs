@@ -1,59 +1,31 @@
-//! One SQLite file below the lane root, in rollback-journal mode: a torn record cannot exist, and the file system's locks
-//! order the takers. Its directory is setgid and group-writable, so that lane users of one group share it.
+//! The daemon's side of the lane lock: it takes a lane for its workers, names the worker, and gives the lane back.
 //!
 //! A lane is held while the warden that took it or the worker that it started lives, by identity. A holder of which it
 //! cannot be told whether it lives holds.
 
-use std::{
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use lanewarden_probes::liveness::{Judged, Recorded};
-use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use rusqlite::params;
 
+pub use super::place::LockError;
+use super::{
+    place::{Place, key},
+    predecessor,
+    rows::{self, Audit, Held, Kind, signed},
+    standing::standing,
+    waits,
+};
 use crate::{ids::LaneId, store::rows::OpenWorker};
-
-/// How long a taker waits for another that holds the file.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-const SCHEMA: &str = "
-CREATE TABLE IF NOT EXISTS lane_lock (
-    dir TEXT PRIMARY KEY, lane TEXT NOT NULL, machine TEXT NOT NULL, taken_at_ms INTEGER NOT NULL,
-    warden_pid INTEGER NOT NULL, warden_boot TEXT NOT NULL, warden_ticks INTEGER NOT NULL, warden_pidns INTEGER,
-    worker_pid INTEGER, worker_boot TEXT, worker_ticks INTEGER, worker_pidns INTEGER
-) STRICT;
-";
-
-/// The lock file could not be used. Nobody may conclude from this that a lane is free.
-#[derive(Debug, thiserror::Error)]
-pub enum LockError {
-    /// The directory cannot be made or entered.
-    #[error("using the lock directory {}: {source}; check lane_root", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// SQLite failed, or another process held the file too long.
-    #[error("{doing} in {}: {source}", path.display())]
-    Sql {
-        /// What was tried.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What SQLite said.
-        source: rusqlite::Error,
-    },
-}
 
 /// What came of taking a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taking {
     /// It is ours.
-    Taken,
+    Taken {
+        /// Grows with each taking of the directory: a writer with an older one is late.
+        epoch: u64,
+    },
     /// Somebody else holds it; who, and by what evidence.
     Held(String),
 }
@@ -61,8 +33,8 @@ pub enum Taking {
 /// The lane locks of a lane root.
 #[derive(Debug)]
 pub struct LaneLocks {
-    connection: Connection,
-    path: PathBuf,
+    place: Place,
+    lane_root: PathBuf,
 }
 
 impl LaneLocks {
@@ -71,30 +43,14 @@ impl LaneLocks {
     /// # Errors
     /// [`LockError`].
     pub fn open(lane_root: &Path) -> Result<Self, LockError> {
-        let dir = lane_root.join(".lane-locks");
-        let made = std::fs::create_dir_all(&dir).and_then(|()| {
-            // Somebody else's directory keeps its mode: its owner decides who shares it.
-            let metadata = std::fs::metadata(&dir)?;
-            if metadata.permissions().mode() & 0o7777 != 0o2770 {
-                let wanted = std::fs::Permissions::from_mode(0o2770);
-                drop(std::fs::set_permissions(&dir, wanted));
-            }
-            Ok(())
-        });
-        made.map_err(|source| LockError::Directory { path: dir.clone(), source })?;
-        let path = dir.join("locks.db");
-        let failed = |source| LockError::Sql { doing: "opening", path: path.clone(), source };
-        let connection = Connection::open(&path).map_err(failed)?;
-        connection.busy_timeout(PATIENCE).map_err(failed)?;
-        connection.execute_batch(SCHEMA).map_err(failed)?;
-        drop(std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o660)));
-        Ok(Self { connection, path })
+        Ok(Self { place: Place::open(lane_root)?, lane_root: lane_root.to_owned() })
     }
 
-    /// Takes `dir` (canonical) for this warden, unless somebody else lives there.
+    /// Takes `dir` (canonical) for this warden's next worker, unless somebody else lives there. Each taking is a new
+    /// epoch, also one by the warden that has the lane already: another worker follows.
     ///
     /// # Errors
-    /// [`LockError::Sql`].
+    /// [`LockError`].
     pub fn take(
         &mut self,
         dir: &Path,
@@ -103,162 +59,156 @@ impl LaneLocks {
         now_ms: i64,
         judge: impl Fn(&Recorded) -> Judged,
     ) -> Result<Taking, LockError> {
-        let path = self.path.clone();
-        let failed = |doing| move |source| LockError::Sql { doing, path, source };
-        if self.holder(dir)?.is_some_and(|holder| same(&holder.warden, warden)) {
-            return Ok(Taking::Taken);
+        let name = key(dir)?;
+        let issue = predecessor::issue_of_dir(&self.lane_root, dir);
+        let _flocks = waits::flocks(&predecessor::lock_files(&self.place.dir, dir, issue))?;
+        if let Some(by) = self.predecessor_holds(dir, lane, issue, warden, &judge)? {
+            return Ok(Taking::Held(by));
         }
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(failed("waiting for the lane locks"))?;
-        let path = self.path.clone();
-        let failed = |doing| {
-            let path = path.clone();
-            move |source| LockError::Sql { doing, path, source }
-        };
-        let found = read(&transaction, dir).map_err(failed("reading a lane lock"))?;
-        if let Some(held) = found.as_ref().and_then(|holder| held_by(holder, warden, &judge)) {
-            return Ok(Taking::Held(held));
-        }
-        transaction
-            .execute(
-                "INSERT OR REPLACE INTO lane_lock (dir, lane, machine, taken_at_ms, warden_pid, warden_boot, \
-                 warden_ticks, warden_pidns) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                params![
-                    dir.to_string_lossy(),
-                    lane.as_str(),
-                    warden.machine,
-                    now_ms,
-                    warden.pid,
-                    warden.boot.as_ref().map(lanewarden_probes::identity::BootId::full),
-                    signed(warden.ticks),
-                    signed(warden.pidns),
-                ],
-            )
-            .and_then(|_| transaction.commit())
-            .map_err(failed("writing a lane lock"))?;
-        Ok(Taking::Taken)
+        self.place.write("taking a lane", |store| {
+            let found = rows::by_dir(store, name)?;
+            let ours = found.as_ref().is_some_and(|held| same(&held.holder, warden));
+            if ours {
+                let epoch = rows::next_epoch(store, name)?;
+                store.execute(
+                    "UPDATE lane_lock SET epoch = ?2, issue = NULL, worker_pid = NULL, worker_boot = NULL, \
+                     worker_ticks = NULL, worker_pidns = NULL WHERE dir = ?1",
+                    params![name, signed(Some(epoch))],
+                )?;
+                return Ok(Taking::Taken { epoch });
+            }
+            let before = found.as_ref().map(|held| (held, standing(held, &judge)));
+            if let Some((held, stands)) = before.as_ref().filter(|(_, stands)| !stands.is_over())
+                && !same(&stands.who, warden)
+            {
+                return Ok(Taking::Held(held_by(held, stands)));
+            }
+            let taken = Held {
+                dir: name.to_owned(),
+                kind: Kind::Daemon,
+                lane: lane.as_str().to_owned(),
+                issue: None,
+                scope: "explicit".to_owned(),
+                holder: warden.clone(),
+                worker: None,
+                nonce: format!("{}-{now_ms}", warden.pid.unwrap_or(0)),
+                epoch: 0,
+                taken_at_ms: now_ms,
+                unreadable: None,
+            };
+            let epoch = rows::insert(store, &taken)?;
+            let reason = if before.is_some() { "auto-reclaim-dead-holder" } else { "free-lane" };
+            let before = before
+                .map(|(_, stands)| (rows::token(&stands.who), stands.verdict.as_str().to_owned()));
+            let line = Audit {
+                at_ms: now_ms,
+                verdict: if before.is_some() { "ACQUIRED-RECLAIMED" } else { "ACQUIRED" },
+                dir: name,
+                issue: None,
+                epoch,
+                token: Some(rows::token(warden)),
+                before,
+                reason,
+            };
+            rows::audit(store, &line)?;
+            Ok(Taking::Taken { epoch })
+        })
     }
 
     /// Names the worker that lives in the lane now.
     ///
     /// # Errors
-    /// [`LockError::Sql`].
+    /// [`LockError`].
     pub fn name_worker(&self, dir: &Path, worker: &OpenWorker) -> Result<(), LockError> {
-        self.run(
-            "naming a worker",
-            "UPDATE lane_lock SET worker_pid = ?2, worker_boot = ?3, worker_ticks = ?4, worker_pidns = ?5 \
-             WHERE dir = ?1",
-            params![
-                dir.to_string_lossy(),
-                worker.pid,
-                worker.boot_id,
-                signed(Some(worker.start_ticks)),
-                signed(worker.pidns),
-            ],
-        )
+        let name = key(dir)?;
+        self.place.read("naming a worker", |store| {
+            store
+                .execute(
+                    "UPDATE lane_lock SET worker_pid = ?2, worker_boot = ?3, worker_ticks = ?4, worker_pidns = ?5 \
+                     WHERE dir = ?1 AND kind = 'daemon'",
+                    params![
+                        name,
+                        worker.pid,
+                        worker.boot_id,
+                        signed(Some(worker.start_ticks)),
+                        signed(worker.pidns),
+                    ],
+                )
+                .map(drop)
+        })
     }
 
     /// Gives the lane back, if this warden holds it.
     ///
     /// # Errors
-    /// [`LockError::Sql`].
-    pub fn release(&self, dir: &Path, warden: &Recorded) -> Result<(), LockError> {
-        self.run(
-            "releasing a lane",
-            "DELETE FROM lane_lock WHERE dir = ?1 AND warden_pid = ?2 AND warden_ticks = ?3",
-            params![dir.to_string_lossy(), warden.pid, signed(warden.ticks)],
-        )
+    /// [`LockError`].
+    pub fn release(&mut self, dir: &Path, warden: &Recorded, now_ms: i64) -> Result<(), LockError> {
+        let name = key(dir)?;
+        self.place.write("releasing a lane", |store| {
+            let Some(held) = rows::by_dir(store, name)?.filter(|held| same(&held.holder, warden))
+            else {
+                return Ok(());
+            };
+            rows::delete(store, name)?;
+            let line = Audit {
+                at_ms: now_ms,
+                verdict: "RELEASED",
+                dir: name,
+                issue: held.issue,
+                epoch: held.epoch,
+                token: Some(rows::token(warden)),
+                before: None,
+                reason: "holder-release",
+            };
+            rows::audit(store, &line)
+        })
     }
 
-    fn run(
+    /// Who of the shell tools that came before holds the directory: a session by its record, or a supervisor.
+    fn predecessor_holds(
         &self,
-        doing: &'static str,
-        sql: &str,
-        values: impl rusqlite::Params,
-    ) -> Result<(), LockError> {
-        self.connection.execute(sql, values).map(drop).map_err(|source| LockError::Sql {
-            doing,
-            path: self.path.clone(),
-            source,
-        })
-    }
-
-    fn holder(&self, dir: &Path) -> Result<Option<Holder>, LockError> {
-        read(&self.connection, dir).map_err(|source| LockError::Sql {
-            doing: "reading a lane lock",
-            path: self.path.clone(),
-            source,
-        })
-    }
-}
-
-/// Who holds a lane, as recorded.
-#[derive(Debug, Clone)]
-struct Holder {
-    lane: String,
-    warden: Recorded,
-    worker: Option<Recorded>,
-}
-
-/// Who holds it against us, if anybody does: whoever is not proven dead.
-fn held_by(holder: &Holder, us: &Recorded, judge: &impl Fn(&Recorded) -> Judged) -> Option<String> {
-    let parties = [("worker", holder.worker.as_ref()), ("warden", Some(&holder.warden))];
-    parties.into_iter().find_map(|(role, party)| {
-        let party = party.filter(|party| !same(party, us))?;
-        let judged = judge(party);
-        let pid = party.pid.unwrap_or(0);
-        (!judged.verdict.is_dead()).then(|| {
+        dir: &Path,
+        lane: &LaneId,
+        issue: Option<u64>,
+        warden: &Recorded,
+        judge: &impl Fn(&Recorded) -> Judged,
+    ) -> Result<Option<String>, LockError> {
+        let locks = &self.place.dir;
+        let records = predecessor::records(locks)
+            .map_err(|source| LockError::Directory { path: locks.clone(), source })?;
+        for held in records {
+            let here = Path::new(&held.dir) == dir
+                || held.unreadable.is_some() && held.issue.is_some() && held.issue == issue;
+            let stands = standing(&held, judge);
+            if here && !stands.is_over() && !same(&stands.who, warden) {
+                return Ok(Some(held_by(&held, &stands)));
+            }
+        }
+        let ours = [warden.pid.unwrap_or(0)];
+        let supervisor = predecessor::supervisor(lane.as_str(), &ours);
+        Ok(supervisor.map(|judged| {
             format!(
-                "lane {} is held by a {role}, pid {pid}: {} ({})",
-                crate::text::harmless(&holder.lane),
+                "a supervisor of the predecessor holds the lane: {} ({}); end it, or remove its lock",
                 judged.verdict,
-                judged.reason
+                crate::text::harmless(&judged.reason)
             )
-        })
-    })
+        }))
+    }
+}
+
+fn held_by(held: &Held, stands: &super::standing::Standing) -> String {
+    let name = match (held.kind, held.issue) {
+        (Kind::Daemon, _) => format!("lane {}", crate::text::harmless(&held.lane)),
+        (Kind::Session | Kind::Predecessor, Some(issue)) => format!("the lane of issue {issue}"),
+        (Kind::Session | Kind::Predecessor, None) => "the lane".to_owned(),
+    };
+    let pid = stands.who.pid.unwrap_or(0);
+    let (role, verdict, reason) = (stands.role, stands.verdict, &stands.reason);
+    format!("{name} is held by a {role}, pid {pid}: {verdict} ({reason})")
 }
 
 fn same(a: &Recorded, b: &Recorded) -> bool {
     a.pid.is_some() && a.pid == b.pid && a.ticks == b.ticks && a.boot == b.boot && a.ticks.is_some()
-}
-
-fn read(connection: &Connection, dir: &Path) -> rusqlite::Result<Option<Holder>> {
-    connection
-        .query_row(
-            "SELECT lane, machine, warden_pid, warden_boot, warden_ticks, warden_pidns, \
-             worker_pid, worker_boot, worker_ticks, worker_pidns FROM lane_lock WHERE dir = ?1",
-            [dir.to_string_lossy()],
-            |row| {
-                let machine: String = row.get(1)?;
-                let worker: Option<u32> = row.get(6)?;
-                Ok(Holder {
-                    lane: row.get(0)?,
-                    warden: recorded(row, &machine, 2)?,
-                    worker: worker.map(|_| recorded(row, &machine, 6)).transpose()?,
-                })
-            },
-        )
-        .optional()
-}
-
-fn recorded(row: &Row<'_>, machine: &str, at: usize) -> rusqlite::Result<Recorded> {
-    let unsigned = |index| -> rusqlite::Result<Option<u64>> {
-        Ok(row.get::<_, Option<i64>>(index)?.and_then(|value| u64::try_from(value).ok()))
-    };
-    Ok(Recorded {
-        machine: machine.to_owned(),
-        pid: row.get(at)?,
-        boot: row.get::<_, Option<String>>(at + 1)?.and_then(|text| text.parse().ok()),
-        ticks: unsigned(at + 2)?,
-        pidns: unsigned(at + 3)?,
-        ..Recorded::default()
-    })
-}
-
-fn signed(value: Option<u64>) -> Option<i64> {
-    value.and_then(|value| i64::try_from(value).ok())
 }
 
 #[cfg(test)]
@@ -280,20 +230,35 @@ mod tests {
         let mut locks = LaneLocks::open(root.path()).unwrap();
         let lane = LaneId::new("a").unwrap();
         let us = recorded_of(std::process::id());
-        assert_eq!(locks.take(root.path(), &lane, &us, 1, judge).unwrap(), Taking::Taken);
-        assert_eq!(locks.take(root.path(), &lane, &us, 2, judge).unwrap(), Taking::Taken, "again");
+        assert!(matches!(
+            locks.take(root.path(), &lane, &us, 1, judge).unwrap(),
+            Taking::Taken { .. }
+        ));
+        assert_eq!(
+            locks.take(root.path(), &lane, &us, 2, judge).unwrap(),
+            Taking::Taken { epoch: 2 },
+            "again, a new epoch"
+        );
 
         let mut other = us.clone();
+        // A younger process, which no inode contradicts.
         other.ticks = Some(1);
+        other.pidfs_ino = None;
         let Taking::Held(by) = locks.take(root.path(), &lane, &other, 3, judge).unwrap() else {
             panic!("taken from a live holder");
         };
-        assert!(by.contains("ALIVE"), "{by}");
+        assert!(by.contains("NO-WORKER"), "its warden lives, it has no worker: {by}");
 
         // The holder's pid now belongs to a younger process: it is dead, whoever has its number.
-        locks.release(root.path(), &us).unwrap();
-        assert_eq!(locks.take(root.path(), &lane, &other, 4, judge).unwrap(), Taking::Taken);
-        assert_eq!(locks.take(root.path(), &lane, &us, 5, judge).unwrap(), Taking::Taken);
+        locks.release(root.path(), &us, 3).unwrap();
+        assert!(matches!(
+            locks.take(root.path(), &lane, &other, 4, judge).unwrap(),
+            Taking::Taken { .. }
+        ));
+        assert!(matches!(
+            locks.take(root.path(), &lane, &us, 5, judge).unwrap(),
+            Taking::Taken { .. }
+        ));
     }
 
     #[test]
@@ -304,7 +269,11 @@ mod tests {
         let us = recorded_of(std::process::id());
         let mut dead = us.clone();
         dead.ticks = Some(1);
-        assert_eq!(locks.take(root.path(), &lane, &dead, 1, judge).unwrap(), Taking::Taken);
+        dead.pidfs_ino = None;
+        assert!(matches!(
+            locks.take(root.path(), &lane, &dead, 1, judge).unwrap(),
+            Taking::Taken { .. }
+        ));
         let worker = OpenWorker {
             pid: us.pid.unwrap(),
             start_ticks: us.ticks.unwrap(),
@@ -319,5 +288,32 @@ mod tests {
             locks.take(root.path(), &lane, &third, 2, judge).unwrap(),
             Taking::Held(by) if by.contains("worker")
         ));
+    }
+    #[test]
+    fn a_live_session_of_the_shell_tools_keeps_the_daemon_out() {
+        let root = tempfile::tempdir().unwrap();
+        let top = root.path().canonicalize().unwrap();
+        let mut locks = LaneLocks::open(&top).unwrap();
+        let lane = LaneId::new("no-such-supervisor").unwrap();
+        let us = recorded_of(std::process::id());
+        let other = recorded_of(std::os::unix::process::parent_id());
+        let record = |dir: &Path| {
+            format!(
+                "issue=7\nlane-dir={}\nmachine=box-a\nactor=flow\npid={}\nboot-id={}\nstart-ticks={}\n",
+                dir.display(),
+                other.pid.unwrap(),
+                other.boot.as_ref().unwrap(),
+                other.ticks.unwrap()
+            )
+        };
+        let file = top.join(".lane-locks/lane-7.lock");
+        std::fs::write(&file, record(&top.join("a"))).unwrap();
+        let mut take = |dir: &str| locks.take(&top.join(dir), &lane, &us, 1, judge).unwrap();
+        assert!(matches!(take("a"), Taking::Held(by) if by.contains("session")));
+        assert!(matches!(take("b"), Taking::Taken { .. }));
+        // What cannot be read may be about the lane of its name.
+        std::fs::write(&file, "torn").unwrap();
+        assert!(matches!(take("lane-7"), Taking::Held(by) if by.contains("UNKNOWN-UNREADABLE")));
+        assert!(matches!(take("a"), Taking::Taken { .. }));
     }
 }
