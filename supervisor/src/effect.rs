@@ -117,6 +117,8 @@ pub struct ClaimWish {
     pub worker: Option<(u32, u64)>,
     /// The run, while there is one.
     pub run: Option<RunId>,
+    /// The lane directory's epoch, once it was taken: fences off a late writer.
+    pub epoch: Option<u64>,
     /// Take the claim away instead.
     pub remove: bool,
 }

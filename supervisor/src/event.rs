@@ -140,7 +140,12 @@ pub struct EndedRun {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Preparation {
     /// The lane is ours.
-    Taken(HostReading),
+    Taken {
+        /// What was measured of the box.
+        reading: HostReading,
+        /// The directory's epoch: grows each time that the lane changes hands, and never shrinks.
+        epoch: u64,
+    },
     /// Somebody else holds the lane, or it cannot be told that nobody does.
     Occupied(String),
     /// No worker can start there: the directory is missing, or is none.

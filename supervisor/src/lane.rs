@@ -102,6 +102,8 @@ pub struct Lane {
     pub waiting: Vec<ControlId>,
     /// Processes that work in the lane beside its worker.
     pub strangers: Vec<Stranger>,
+    /// The directory's epoch, from when it was taken.
+    pub epoch: Option<u64>,
 }
 
 /// A process that works in the lane beside its worker.
@@ -180,6 +182,7 @@ impl Lane {
             again: false,
             waiting: Vec::new(),
             strangers: Vec::new(),
+            epoch: None,
         }
     }
 

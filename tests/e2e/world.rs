@@ -43,6 +43,8 @@ fn a_worker_gets_a_clean_inheritance() {
     assert_eq!(env["LANEWARDEN_RUN"], run);
     assert_eq!(env["CLAIM_ACTOR"], "flow-a");
     assert_eq!(env["LANEWARDEN_MARKER"], env["MARKER_FILE"]);
+    let epoch = env["LANEWARDEN_EPOCH"].as_str().and_then(|epoch| epoch.parse::<u64>().ok());
+    assert!(epoch >= Some(1), "{env}");
     assert!(env["LANEWARDEN_SOCKET"].is_string() && env["PATH"].is_string(), "{env}");
     let strangers = [
         "NOTIFY_SOCKET",

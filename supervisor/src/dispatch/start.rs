@@ -63,7 +63,10 @@ impl Dispatcher {
             );
         }
         let reading = match answer {
-            Preparation::Taken(reading) => reading,
+            Preparation::Taken { reading, epoch } => {
+                lane.epoch = Some(epoch);
+                reading
+            }
             Preparation::Occupied(by) => return self.occupied(id, by, now, turn),
             Preparation::Unusable(what) => {
                 self.move_to(id, LaneState::Starting, None, now, turn);
@@ -193,6 +196,7 @@ pub(super) fn wish(lane: &Lane) -> ClaimWish {
         issue: lane.issue,
         worker: started.map(|started| (started.pid, started.start_ticks)),
         run: lane.run.as_ref().map(|run| run.id.clone()),
+        epoch: lane.epoch,
         remove: claim::remove(lane.state, concluded),
     }
 }
@@ -214,5 +218,7 @@ fn worker_env(setup: &super::Setup, lane: &Lane, run: &RunId) -> BTreeMap<String
         ("MARKER_FILE", marker),
     ];
     env.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    let epoch = lane.epoch.map(|epoch| ("LANEWARDEN_EPOCH".to_owned(), epoch.to_string()));
+    env.extend(epoch);
     env
 }

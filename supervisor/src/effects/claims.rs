@@ -287,7 +287,7 @@ impl Desk {
             run: wish.run.clone(),
             lane: Some(wish.lane.clone()),
             state: Some(wish.state.to_string()),
-            epoch: None,
+            epoch: wish.epoch,
             warden: Some(own),
         }
     }

@@ -183,17 +183,17 @@ impl Bench {
                 ));
             }
         };
-        match self.take(lane, &canonical) {
-            Ok(Taking::Taken { epoch }) => tracing::debug!(%lane, epoch, "took the lane"),
+        let epoch = match self.take(lane, &canonical) {
+            Ok(Taking::Taken { epoch }) => epoch,
             Ok(Taking::Held(by)) => return Preparation::Occupied(by),
             Err(why) => {
                 return Preparation::Occupied(format!("it cannot be told who holds it: {why}"));
             }
-        }
+        };
         if let Some(by) = self.occupant(&canonical) {
             return Preparation::Occupied(by);
         }
-        Preparation::Taken(measure(&canonical, self.wants_pressure))
+        Preparation::Taken { reading: measure(&canonical, self.wants_pressure), epoch }
     }
 
     fn take(&mut self, lane: &LaneId, dir: &Path) -> Result<Taking, String> {

@@ -10,7 +10,10 @@ use crate::{
 };
 
 fn refuse(world: &mut World, reading: HostReading) {
-    world.handle(Event::Prepared { lane: id("a"), answer: Preparation::Taken(reading) });
+    world.handle(Event::Prepared {
+        lane: id("a"),
+        answer: Preparation::Taken { reading, epoch: 3 },
+    });
 }
 
 fn loaded() -> HostReading {

@@ -245,8 +245,8 @@ impl Model {
             _ if lived_in => Preparation::Occupied("its own worker".to_owned()),
             0 => Preparation::Occupied("vim".to_owned()),
             1 => Preparation::Unusable("gone".to_owned()),
-            2 => Preparation::Taken(HostReading { load: Ok(99.0), ..well() }),
-            _ => Preparation::Taken(well()),
+            2 => Preparation::Taken { reading: HostReading { load: Ok(99.0), ..well() }, epoch: 3 },
+            _ => Preparation::Taken { reading: well(), epoch: 3 },
         };
         self.handle(Event::Prepared { lane, answer });
     }

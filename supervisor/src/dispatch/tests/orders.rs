@@ -45,7 +45,7 @@ fn there(at: At) -> (World, Option<Started>) {
         At::Preparing => return (world, None),
         At::Held => {
             let reading = crate::decide::admission::HostReading { load: Ok(99.0), ..well() };
-            let answer = crate::event::Preparation::Taken(reading);
+            let answer = crate::event::Preparation::Taken { reading, epoch: 3 };
             world.handle(Event::Prepared { lane: id("a"), answer });
             return (world, None);
         }

@@ -87,6 +87,7 @@ fn the_order_to_the_keeper_has_everything_that_a_worker_sees() {
         ("LANEWARDEN_RUN", run),
         ("LANEWARDEN_MARKER", &format!("/state/runs/{run}/marker.json")),
         ("LANEWARDEN_SOCKET", "/run/control.sock"),
+        ("LANEWARDEN_EPOCH", "3"),
         ("LANE_ID", "a"),
         ("CLAIM_ACTOR", "flow-a"),
         ("MARKER_FILE", &format!("/state/runs/{run}/marker.json")),
@@ -110,6 +111,7 @@ fn the_first_spawn_waits_for_its_claim_and_the_next_does_not() {
         issue: None,
         worker: Some((worker.pid, worker.start_ticks)),
         run: Some(worker.run.clone()),
+        epoch: Some(3),
         remove: false,
     };
     assert_eq!(world.effects[1], Effect::Claim(vec![wish]));
@@ -180,7 +182,9 @@ fn a_lane_that_cannot_be_used_counts_as_not_started_whatever_it_was_before() {
     world.handle(Event::Prepared { lane: id("a"), answer: unusable() });
     assert_eq!(world.verdicts(), ["not-started"]);
     assert_eq!(world.state("a"), LaneState::Cooling);
-    for before in [Preparation::Occupied("vim".to_owned()), Preparation::Taken(busy())] {
+    for before in
+        [Preparation::Occupied("vim".to_owned()), Preparation::Taken { reading: busy(), epoch: 3 }]
+    {
         let mut world = World::one();
         world.began(Beginning::default());
         world.handle(Event::Prepared { lane: id("a"), answer: before });
@@ -200,7 +204,10 @@ fn answers_that_nobody_waits_for_change_nothing() {
     let wake = "wake in 7200000";
     world.prepared("a");
     assert_eq!(world.shape(), [wake]);
-    world.handle(Event::Prepared { lane: id("x"), answer: Preparation::Taken(well()) });
+    world.handle(Event::Prepared {
+        lane: id("x"),
+        answer: Preparation::Taken { reading: well(), epoch: 3 },
+    });
     world.handle(Event::ClaimAnswered { lane: id("x"), answer: stamped(1) });
     assert_eq!(world.shape(), [wake]);
     let run = crate::ids::RunId::from_bytes([9; 16]);
@@ -221,7 +228,7 @@ fn whatever_a_lane_is_called_its_notices_can_be_queued() {
     let name = format!("a.b_{}", "c".repeat(36));
     let mut world = World::new(vec![lane(&name)], true);
     world.began(Beginning::default());
-    let answer = Preparation::Taken(busy());
+    let answer = Preparation::Taken { reading: busy(), epoch: 3 };
     world.handle(Event::Prepared { lane: id(&name), answer });
     assert_eq!(world.told(), ["hold-began"]);
     let answer = ClaimAnswer::Lost("box-b".to_owned());

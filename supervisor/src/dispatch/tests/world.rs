@@ -198,7 +198,7 @@ impl World {
     }
 
     pub(super) fn prepared(&mut self, lane: &str) -> &[Effect] {
-        let answer = Preparation::Taken(well());
+        let answer = Preparation::Taken { reading: well(), epoch: 3 };
         self.handle(Event::Prepared { lane: id(lane), answer })
     }
 
