@@ -213,7 +213,8 @@ impl Dispatcher {
         let Some(lane) = self.lanes.get_mut(id) else { return };
         let Some(run) = lane.run.take() else { return };
         lane.step = Step::Idle;
-        if !run.kept && run.started.is_some() && lane.config.mode == Mode::Manage {
+        let known = run.started.as_ref().is_some_and(|started| started.pid != 0);
+        if !run.kept && known && lane.config.mode == Mode::Manage {
             // No keeper ends what is left of its tree.
             turn.then(super::timers::signal(&run, StopSignal::Kill));
         }

@@ -46,7 +46,9 @@ pub(super) fn patrol(beat: &Beat, ancestors: &[u32]) -> Vec<Intruder> {
 
 /// Signals everybody of a run's tree, each through a pidfd that was opened before its membership was proven; SIGKILL until
 /// a walk finds nobody. How many signals were sent.
-pub(super) fn sweep(post: &Post, how: StopSignal) -> usize {
+///
+/// `spared` are we and our ancestors: no proof of membership makes them a worker's.
+pub(super) fn sweep(post: &Post, how: StopSignal, spared: &[u32]) -> usize {
     let (signal, walks) = match how {
         StopSignal::Term => (Signal::TERM, 1),
         StopSignal::Kill => (Signal::KILL, 5),
@@ -57,11 +59,15 @@ pub(super) fn sweep(post: &Post, how: StopSignal) -> usize {
         let tree = Tree::of(&root, post);
         let before = sent;
         for pid in identity::pids(&root).unwrap_or_default() {
+            if pid <= 1 || spared.contains(&pid) {
+                continue;
+            }
             let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
             let Some(pidfd) = raw.and_then(|raw| pidfd_open(raw, PidfdFlags::empty()).ok()) else {
                 continue;
             };
-            let alive = stat(&root, pid).is_some_and(|stat| !stat.is_over());
+            let alive =
+                stat(&root, pid).is_some_and(|stat| !stat.is_over() && !stat.is_kernel_thread());
             if alive && tree.has(pid) && pidfd_send_signal(&pidfd, signal).is_ok() {
                 sent += 1;
             }
@@ -80,7 +86,7 @@ enum Leader {
     Worker,
     /// Nobody's: its session, if anybody is left in it, keeps the number from being used again.
     Gone,
-    /// Somebody else's, or it cannot be told: descent and session prove nothing.
+    /// Somebody else's, or it cannot be told, or there never was a worker: descent and session prove nothing.
     Other,
 }
 
@@ -95,6 +101,9 @@ struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn of(root: &'a Root, post: &'a Post) -> Self {
         let leader = match identity::stat(root, post.pid) {
+            // No worker was ever told of. Number 0 is the session of everything that has none, kernel threads and
+            // service managers included, and 1 is init's.
+            _ if post.pid <= 1 || post.start_ticks == 0 => Leader::Other,
             Ok(Ok(stat)) if stat.start_ticks == post.start_ticks => Leader::Worker,
             Ok(Err(lanewarden_probes::Absent::Gone)) => Leader::Gone,
             Ok(_) | Err(_) => Leader::Other,
@@ -142,4 +151,56 @@ impl<'a> Tree<'a> {
 
 fn stat(root: &Root, pid: u32) -> Option<ProcStat> {
     identity::stat(root, pid).ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{LaneId, RunId};
+
+    fn post(pid: u32, start_ticks: u64) -> Post {
+        Post {
+            lane: LaneId::new("a").unwrap(),
+            run: RunId::from_bytes([0xa5; 16]),
+            pid,
+            start_ticks,
+            cgroup: None,
+        }
+    }
+
+    fn members(post: &Post) -> Vec<u32> {
+        let root = Root::live();
+        let tree = Tree::of(&root, post);
+        identity::pids(&root).unwrap().into_iter().filter(|&pid| tree.has(pid)).collect()
+    }
+
+    #[test]
+    fn a_run_whose_worker_was_never_told_of_has_no_tree() {
+        // Session 0 is that of kernel threads and of everything that a service manager starts without one.
+        for (pid, ticks) in [(0, 0), (0, 5), (1, 5), (std::process::id(), 0)] {
+            assert_eq!(members(&post(pid, ticks)), Vec::<u32>::new(), "{pid} {ticks}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_somebody_elses_by_now_proves_nothing() {
+        // Our own pid with another start: our children, our session and we are strangers to that run.
+        assert_eq!(members(&post(std::process::id(), 1)), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn a_worker_and_its_children_are_of_its_tree() {
+        let root = Root::live();
+        let own = stat(&root, std::process::id()).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let found = members(&post(own.pid, own.start_ticks));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found.contains(&own.pid) && found.contains(&child.id()), "{found:?}");
+        let session = u32::try_from(own.session).unwrap();
+        assert!(
+            session == own.pid || !found.contains(&session),
+            "our session's leader is not ours"
+        );
+    }
 }

@@ -139,7 +139,7 @@ impl Bench {
                     }
                 }
                 Job::Sweep(post, how) => {
-                    let signalled = sweep(&post, how);
+                    let signalled = sweep(&post, how, &self.ancestors);
                     tracing::info!(run = %post.run, ?how, signalled, "a tree without a keeper was signalled");
                 }
                 Job::NameWorker(lane, worker) => {
