@@ -120,6 +120,18 @@ closed_set! {
     }
 }
 
+closed_set! {
+    /// Whether a pull request is open. Reaping takes unknown for yes; reports print it.
+    pub enum OpenPr {
+        /// One is.
+        Yes = "yes",
+        /// None is, affirmed.
+        No = "no",
+        /// Nobody could be asked, or the answer was no answer.
+        Unknown = "unknown",
+    }
+}
+
 impl LaneState {
     /// Whether a worker of the lane lives, or may.
     #[must_use]

@@ -35,7 +35,7 @@ pub use git::{Git, GitOptions, GitOutput, HttpsToken};
 pub use issue::{IssueClaim, ParsedIssue, ProcessPart};
 pub use lookup::{listing, read_one};
 pub use objects::Scratch;
-pub use open_pr::{OpenPr, open_pr};
+pub use open_pr::open_pr;
 pub use push::{PushOutcome, RefUpdate, UpdateResult, push};
 pub use record::{LaneClaim, ParsedClaim, is_lane_component, lane_ref, sanitise};
 pub use rows::{ClaimRow, Namespace};

@@ -7,22 +7,10 @@
 
 use std::{process::Stdio, time::Duration};
 
-use lanewarden_probes::closed_set;
 use tokio::{process::Command, time::timeout};
 
 use super::child::{Group, Streams};
-
-closed_set! {
-    /// Whether a pull request is open. Reaping takes unknown for yes; reports print it.
-    pub enum OpenPr {
-        /// One is.
-        Yes = "yes",
-        /// None is, affirmed.
-        No = "no",
-        /// Nobody could be asked, or the answer was no answer.
-        Unknown = "unknown",
-    }
-}
+use crate::verdict::OpenPr;
 
 /// Asks the operator's hook, `bash -c HOOK _ ISSUE`: exit 0 is yes, 1 is no, anything else unknown. Without a hook, and
 /// when it does not end within `deadline`, the answer is unknown; its process tree is killed then.

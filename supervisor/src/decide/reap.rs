@@ -2,7 +2,7 @@
 
 use lanewarden_probes::{closed_set, liveness::Liveness};
 
-use crate::claims::{OpenPr, ParsedClaim};
+use crate::{claims::record::ParsedClaim, verdict::OpenPr};
 
 closed_set! {
     /// What is to become of a claim, and by which clause.

@@ -73,6 +73,8 @@ impl World {
             .current_dir(self.dir.path())
             .env("PATH", path)
             .env("HOME", self.dir.path())
+            // What a killed one leaves behind goes with its world.
+            .env("TMPDIR", self.dir.path())
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("CLAIM_REMOTE", &self.url)
             .env("CLAIM_MACHINE", machine)

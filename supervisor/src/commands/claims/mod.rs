@@ -12,11 +12,12 @@ use std::path::Path;
 
 use super::{Failure, Outcome, runtime};
 use crate::{
-    claims::{OpenPr, open_pr},
+    claims::open_pr,
     exit_code::{FAILED, USAGE},
     ids::MachineName,
     output,
     text::harmless,
+    verdict::OpenPr,
 };
 use place::{Place, Surroundings, remote_name, shown};
 

@@ -12,13 +12,14 @@ use super::{
 };
 use crate::{
     claims::{
-        ClaimRow, GitError, Namespace, OpenPr, ParsedClaim, PushOutcome, RefUpdate,
-        is_lane_component, listing, push, read_one, record::issue_of,
+        ClaimRow, GitError, Namespace, ParsedClaim, PushOutcome, RefUpdate, is_lane_component,
+        listing, push, read_one, record::issue_of,
     },
     clock::unix_ms,
     decide::reap::{Processes, Reap, is_stale, judge as judge_reap},
     exit_code::{FAILED, OK, USAGE},
     output,
+    verdict::OpenPr,
 };
 
 /// Age beyond which a claim is stale where no other is named, seconds.

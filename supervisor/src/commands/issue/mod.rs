@@ -19,7 +19,7 @@ use super::{
     runtime,
 };
 use crate::{
-    claims::{OpenPr, issue::issue_ref, open_pr, record::issue_of, sanitise},
+    claims::{issue::issue_ref, open_pr, record::issue_of, sanitise},
     config::Env,
     decide::issue::{
         AuthDetail, BadReason, Expect, InfraDetail, Verdict, Who, after_delete, check_actor,
@@ -28,6 +28,7 @@ use crate::{
     exit_code::{FAILED, OK, USAGE},
     output,
     text::harmless,
+    verdict::OpenPr,
 };
 use desk::{Desk, listing_failed};
 
