@@ -387,7 +387,7 @@ fn sessions_and_a_daemon_see_one_lock() {
     let identity = |pid| resolve(&Root::live(), pid, &machine, "warden").unwrap().identity;
     let us = Recorded::of(&identity(std::process::id()));
     let id = LaneId::new("lane-of-a-daemon").unwrap();
-    let mut locks = LaneLocks::open(&at.root()).unwrap();
+    let mut locks = LaneLocks::open(&at.root(), false).unwrap();
     let mut take =
         || locks.take(&lane, &id, &us, 1, |one| judge(&Root::live(), one, &machine)).unwrap();
     assert!(matches!(take(), Taking::Held(by) if by.contains("session")));

@@ -74,8 +74,10 @@ fn judged(recorded: &Recorded, observed: &Observed) -> Judged {
             format!("pid {pid} was recorded in pid namespace {theirs}, we are in {ours}"),
         );
     }
+    // Each time namespace has a boottime clock of its own.
     if let Some((seen, now)) = recorded.seen_boottime_ms.zip(observed.boottime_ms)
         && now < seen
+        && one_clock(recorded, observed)
     {
         return Judged::new(
             Liveness::UnknownClock,
@@ -202,17 +204,9 @@ fn by_ticks(
     stat: &ProcStat,
     ticks: u64,
 ) -> Judged {
-    // A record that does not say was written by somebody who knew of no time namespaces.
-    let theirs = recorded.timens.unwrap_or(INITIAL_TIME_NAMESPACE);
-    let comparable = match (recorded.timens, observed.timens) {
-        // Neither says: a kernel before 5.6 has only one.
-        (None, None) => true,
-        (Some(_) | None, Some(ours)) => ours == theirs,
-        (Some(_), None) => false,
-    };
     let now = stat.start_ticks;
-    if !comparable {
-        let ours = shown(observed.timens);
+    if !one_clock(recorded, observed) {
+        let (theirs, ours) = (time_namespace(recorded), shown(observed.timens));
         return Judged::new(
             Liveness::UnknownNamespace,
             format!(
@@ -227,6 +221,21 @@ fn by_ticks(
         );
     }
     by_state(pid, stat, format!("same boot, pid and start tick {ticks}"))
+}
+
+/// The time namespace of a record. One that does not say was written by somebody who knew of none.
+fn time_namespace(recorded: &Recorded) -> u64 {
+    recorded.timens.unwrap_or(INITIAL_TIME_NAMESPACE)
+}
+
+/// Whether the record's moments since boot and ours are of one clock.
+fn one_clock(recorded: &Recorded, observed: &Observed) -> bool {
+    match (recorded.timens, observed.timens) {
+        // Neither says: a kernel before 5.6 has only one.
+        (None, None) => true,
+        (Some(_) | None, Some(ours)) => ours == time_namespace(recorded),
+        (Some(_), None) => false,
+    }
 }
 
 /// Over, running, or in a state that no Linux is known to print.

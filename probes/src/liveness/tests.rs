@@ -173,6 +173,9 @@ const CASES: &[(Liveness, &str, Change)] = &[
         r.seen_boottime_ms = Some(1_000_001);
         o.pidfd = Some(PidfdOutcome::NoProcess);
     }),
+    (Liveness::UnknownNamespace, "an earlier clock, which is another namespace's", |r, o| {
+        (r.seen_boottime_ms, o.timens) = (Some(1_000_001), Some(7));
+    }),
     // Records with a stamp and no identity.
     (Liveness::Alive, "started before the stamp", |r, o| (*r, *o) = stamped(-2021)),
     (Liveness::UnknownIdentity, "reaches into the band", |r, o| (*r, *o) = stamped(-2020)),

@@ -50,6 +50,8 @@ pub fn effective(config: &Config) -> String {
         Some(max) => out.line("memory_pressure_some_avg10_max", &format!("{max:?}")),
         None => out.comment("memory_pressure_some_avg10_max: not asked"),
     }
+    out.table("[compat]");
+    out.line("shell", &config.compat.shell.to_string());
     for each in &config.lanes {
         lane(&mut out, each);
     }

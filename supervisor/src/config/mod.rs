@@ -25,7 +25,8 @@ pub use effective::effective;
 pub use env::Env;
 pub use environment::{Finding, Level, check_environment, check_environment_in};
 pub use model::{
-    Admission, Budget, Config, Lane, Metrics, Mode, Ntfy, Remote, Restart, Watchdog, WatchdogAction,
+    Admission, Budget, Compat, Config, Lane, Metrics, Mode, Ntfy, Remote, Restart, Watchdog,
+    WatchdogAction,
 };
 pub use problem::{ConfigError, Problem};
 

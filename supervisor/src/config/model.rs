@@ -27,6 +27,8 @@ pub struct Config {
     pub ntfy: Option<Ntfy>,
     /// May one more worker start?
     pub admission: Admission,
+    /// What is done for the shell tools that came before.
+    pub compat: Compat,
     /// The lanes, in the order of the file.
     pub lanes: Vec<Lane>,
     /// The file that this came from.
@@ -83,6 +85,14 @@ pub struct Admission {
     pub memory_available_min: u64,
     /// Highest `some avg10` of memory pressure, per cent (Documentation/accounting/psi.rst). Default: not asked.
     pub memory_pressure_some_avg10_max: Option<f64>,
+}
+
+/// What is done for the shell tools that came before, on boxes where they are still at work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Compat {
+    /// Lane locks are written also as their records, so that those tools respect them. Default false; theirs are always
+    /// read.
+    pub shell: bool,
 }
 
 /// One lane.

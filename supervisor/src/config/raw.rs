@@ -20,6 +20,7 @@ const TOP: &[&str] = &[
     "metrics",
     "ntfy",
     "admission",
+    "compat",
     "defaults",
     "lane",
 ];
@@ -29,6 +30,7 @@ const METRICS: &[&str] = &["listen"];
 const NTFY: &[&str] = &["server", "topic", "token_file"];
 const ADMISSION: &[&str] =
     &["load_max", "disk_free_min", "memory_available_min", "memory_pressure_some_avg10_max"];
+const COMPAT: &[&str] = &["shell"];
 const PROFILE: &[&str] = &[
     "mode",
     "command",
@@ -80,6 +82,7 @@ pub(super) struct RawConfig {
     pub(super) disk_free_min: Option<u64>,
     pub(super) memory_available_min: Option<u64>,
     pub(super) memory_pressure_some_avg10_max: Option<f64>,
+    pub(super) compat_shell: Option<bool>,
     pub(super) defaults: RawProfile,
     pub(super) lanes: Vec<RawLane>,
 }
@@ -238,6 +241,10 @@ pub(super) fn read<'t>(doc: &Document<'t>, tree: &DeTable<'t>) -> RawConfig {
         disk_free_min: size("disk_free_min"),
         memory_available_min: size("memory_available_min"),
         memory_pressure_some_avg10_max: number("memory_pressure_some_avg10_max", 100.0),
+        compat_shell: top
+            .section("compat", COMPAT)
+            .and_then(|table| table.read("shell", value::truth))
+            .map(|at| at.value),
         defaults: top.section("defaults", PROFILE).map(|table| profile(&table)).unwrap_or_default(),
         lanes: top.sections("lane", LANE).iter().map(lane).collect(),
     }

@@ -8,7 +8,8 @@ use std::{
 };
 
 use super::{
-    Admission, Budget, Config, Env, Lane, Metrics, Mode, Ntfy, Problem, Remote, Restart, Watchdog,
+    Admission, Budget, Compat, Config, Env, Lane, Metrics, Mode, Ntfy, Problem, Remote, Restart,
+    Watchdog,
     document::{At, Document, Place, Refusal},
     raw::{RawConfig, RawLane, RawProfile, RawRemote, RawWatchdog},
     units::{format_duration, format_size},
@@ -69,6 +70,7 @@ pub(super) fn resolve(
             memory_available_min: raw.memory_available_min.unwrap_or(GIB),
             memory_pressure_some_avg10_max: raw.memory_pressure_some_avg10_max,
         },
+        compat: Compat { shell: raw.compat_shell.unwrap_or_default() },
         lanes,
         path: path.to_owned(),
         notes,

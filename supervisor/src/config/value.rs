@@ -33,6 +33,11 @@ pub(super) fn name(value: &DeValue<'_>) -> Rule<String> {
     Ok(text)
 }
 
+/// `true` or `false`.
+pub(super) fn truth(value: &DeValue<'_>) -> Rule<bool> {
+    value.as_bool().ok_or_else(|| wrong_type(value, "true or false", "write it without quotes"))
+}
+
 /// A list of texts.
 pub(super) fn texts(value: &DeValue<'_>) -> Rule<Vec<String>> {
     let list = value

@@ -180,7 +180,12 @@ impl Performer {
     }
 
     fn rendered(&self, notices: Vec<Telling>, now: Now, unrecorded: bool) -> Vec<Queued> {
-        let click = self.config.metrics.map(|metrics| format!("http://{}/", metrics.listen));
+        // Nobody can follow port 0, or the address of every interface.
+        let listener = self
+            .config
+            .metrics
+            .filter(|metrics| metrics.listen.port() != 0 && !metrics.listen.ip().is_unspecified());
+        let click = listener.map(|metrics| format!("http://{}/", metrics.listen));
         notices
             .into_iter()
             .map(|telling| {

@@ -45,6 +45,7 @@ pub struct Preparer {
 struct Bench {
     locks: Option<LaneLocks>,
     lane_root: PathBuf,
+    shell: bool,
     lanes: Vec<(LaneId, PathBuf)>,
     warden: Recorded,
     ancestors: Vec<u32>,
@@ -62,6 +63,7 @@ impl Preparer {
         let bench = Bench {
             locks: None,
             lane_root: config.lane_root.clone(),
+            shell: config.compat.shell,
             lanes: config.lanes.iter().map(|lane| (lane.id.clone(), lane.dir.clone())).collect(),
             warden,
             ancestors: ancestors(),
@@ -145,7 +147,7 @@ impl Bench {
                 Job::NameWorker(lane, worker) => {
                     let named = self
                         .canonical(&lane)
-                        .zip(self.locks.as_ref())
+                        .zip(self.locks.as_mut())
                         .map(|(dir, locks)| locks.name_worker(&dir, &worker));
                     if let Some(Err(error)) = named {
                         tracing::warn!(%error, %lane, "the lane's lock does not name its worker");
@@ -199,7 +201,9 @@ impl Bench {
     fn take(&mut self, lane: &LaneId, dir: &Path) -> Result<Taking, String> {
         let locks = match self.locks.take() {
             Some(locks) => locks,
-            None => LaneLocks::open(&self.lane_root).map_err(|error| error.to_string())?,
+            None => {
+                LaneLocks::open(&self.lane_root, self.shell).map_err(|error| error.to_string())?
+            }
         };
         let machine = self.warden.machine.clone();
         let locks = self.locks.insert(locks);

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::{
     answer::{Answer, Verdict},
-    place::{LockError, Place, key},
+    mirror::{Image, without_images},
+    place::{LockError, Place, Trouble, key},
     predecessor,
     rows::{self, Audit, Held, Kind},
     session::{Doubt, Scope, Session, session},
@@ -36,6 +37,8 @@ pub struct Desk {
     pub now_ms: i64,
     /// A fresh random number, for the lease.
     pub nonce: u64,
+    /// Whether the shell tools' records are written too.
+    pub shell: bool,
 }
 
 /// What a caller states about the present holder.
@@ -105,6 +108,10 @@ impl Desk {
 
     fn judge(&self, me: Option<Identity>) -> Judge {
         Judge { names: self.machines.clone(), me }
+    }
+
+    fn image(&self, place: &Place) -> Image {
+        Image::new(&self.lane_root, &place.dir, self.shell)
     }
 
     /// The lock of an issue, else that of its directory; a predecessor's if we have none.

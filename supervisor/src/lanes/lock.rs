@@ -10,6 +10,7 @@ use rusqlite::params;
 
 pub use super::place::LockError;
 use super::{
+    mirror::{Image, without_images},
     place::{Place, key},
     predecessor,
     rows::{self, Audit, Held, Kind, signed},
@@ -35,15 +36,17 @@ pub enum Taking {
 pub struct LaneLocks {
     place: Place,
     lane_root: PathBuf,
+    /// Whether the shell tools' records are written too.
+    shell: bool,
 }
 
 impl LaneLocks {
-    /// Opens the lock file, making it and its directory.
+    /// Opens the lock file, making it and its directory. With `shell`, the shell tools' records are written too.
     ///
     /// # Errors
     /// [`LockError`].
-    pub fn open(lane_root: &Path) -> Result<Self, LockError> {
-        Ok(Self { place: Place::open(lane_root)?, lane_root: lane_root.to_owned() })
+    pub fn open(lane_root: &Path, shell: bool) -> Result<Self, LockError> {
+        Ok(Self { place: Place::open(lane_root)?, lane_root: lane_root.to_owned(), shell })
     }
 
     /// Takes `dir` (canonical) for this warden's next worker, unless somebody else lives there. Each taking is a new
@@ -65,16 +68,18 @@ impl LaneLocks {
         if let Some(by) = self.predecessor_holds(dir, lane, issue, warden, &judge)? {
             return Ok(Taking::Held(by));
         }
+        let image = self.image();
         self.place.write("taking a lane", |store| {
             let found = rows::by_dir(store, name)?;
-            let ours = found.as_ref().is_some_and(|held| same(&held.holder, warden));
-            if ours {
+            if let Some(held) = found.as_ref().filter(|held| same(&held.holder, warden)) {
                 let epoch = rows::next_epoch(store, name)?;
                 store.execute(
                     "UPDATE lane_lock SET epoch = ?2, issue = NULL, worker_pid = NULL, worker_boot = NULL, \
                      worker_ticks = NULL, worker_pidns = NULL WHERE dir = ?1",
                     params![name, signed(Some(epoch))],
                 )?;
+                let now = Held { issue: None, worker: None, ..held.clone() };
+                image.replace(Some(held), &now)?;
                 return Ok(Taking::Taken { epoch });
             }
             let before = found.as_ref().map(|held| (held, standing(held, &judge)));
@@ -97,6 +102,7 @@ impl LaneLocks {
                 unreadable: None,
             };
             let epoch = rows::insert(store, &taken)?;
+            image.replace(before.as_ref().map(|(held, _)| *held), &taken)?;
             let reason = if before.is_some() { "auto-reclaim-dead-holder" } else { "free-lane" };
             let before = before
                 .map(|(_, stands)| (rows::token(&stands.who), stands.verdict.as_str().to_owned()));
@@ -119,9 +125,10 @@ impl LaneLocks {
     ///
     /// # Errors
     /// [`LockError`].
-    pub fn name_worker(&self, dir: &Path, worker: &OpenWorker) -> Result<(), LockError> {
+    pub fn name_worker(&mut self, dir: &Path, worker: &OpenWorker) -> Result<(), LockError> {
         let name = key(dir)?;
-        self.place.read("naming a worker", |store| {
+        let image = self.image();
+        self.place.write("naming a worker", |store| {
             store
                 .execute(
                     "UPDATE lane_lock SET worker_pid = ?2, worker_boot = ?3, worker_ticks = ?4, worker_pidns = ?5 \
@@ -133,8 +140,11 @@ impl LaneLocks {
                         signed(Some(worker.start_ticks)),
                         signed(worker.pidns),
                     ],
-                )
-                .map(drop)
+                )?;
+            if let Some(held) = rows::by_dir(store, name)?.filter(|held| held.kind == Kind::Daemon) {
+                image.replace(None, &held)?;
+            }
+            Ok(())
         })
     }
 
@@ -144,12 +154,16 @@ impl LaneLocks {
     /// [`LockError`].
     pub fn release(&mut self, dir: &Path, warden: &Recorded, now_ms: i64) -> Result<(), LockError> {
         let name = key(dir)?;
+        let issue = predecessor::issue_of_dir(&self.lane_root, dir);
+        let _flocks = waits::flocks(&predecessor::lock_files(&self.place.dir, dir, issue))?;
+        let image = self.image();
         self.place.write("releasing a lane", |store| {
             let Some(held) = rows::by_dir(store, name)?.filter(|held| same(&held.holder, warden))
             else {
                 return Ok(());
             };
             rows::delete(store, name)?;
+            image.remove(&held)?;
             let line = Audit {
                 at_ms: now_ms,
                 verdict: "RELEASED",
@@ -160,8 +174,13 @@ impl LaneLocks {
                 before: None,
                 reason: "holder-release",
             };
-            rows::audit(store, &line)
+            rows::audit(store, &line)?;
+            Ok(())
         })
+    }
+
+    fn image(&self) -> Image {
+        Image::new(&self.lane_root, &self.place.dir, self.shell)
     }
 
     /// Who of the shell tools that came before holds the directory: a session by its record, or a supervisor.
@@ -176,6 +195,8 @@ impl LaneLocks {
         let locks = &self.place.dir;
         let records = predecessor::records(locks)
             .map_err(|source| LockError::Directory { path: locks.clone(), source })?;
+        let rows = self.place.read("listing lane locks", rows::all)?;
+        let records = without_images(records, &rows);
         for held in records {
             let here = Path::new(&held.dir) == dir
                 || held.unreadable.is_some() && held.issue.is_some() && held.issue == issue;
@@ -227,7 +248,7 @@ mod tests {
     #[test]
     fn a_live_holder_keeps_its_lane_and_a_dead_one_does_not() {
         let root = tempfile::tempdir().unwrap();
-        let mut locks = LaneLocks::open(root.path()).unwrap();
+        let mut locks = LaneLocks::open(root.path(), false).unwrap();
         let lane = LaneId::new("a").unwrap();
         let us = recorded_of(std::process::id());
         assert!(matches!(
@@ -264,7 +285,7 @@ mod tests {
     #[test]
     fn a_live_worker_holds_the_lane_of_a_dead_warden() {
         let root = tempfile::tempdir().unwrap();
-        let mut locks = LaneLocks::open(root.path()).unwrap();
+        let mut locks = LaneLocks::open(root.path(), false).unwrap();
         let lane = LaneId::new("a").unwrap();
         let us = recorded_of(std::process::id());
         let mut dead = us.clone();
@@ -293,7 +314,7 @@ mod tests {
     fn a_live_session_of_the_shell_tools_keeps_the_daemon_out() {
         let root = tempfile::tempdir().unwrap();
         let top = root.path().canonicalize().unwrap();
-        let mut locks = LaneLocks::open(&top).unwrap();
+        let mut locks = LaneLocks::open(&top, false).unwrap();
         let lane = LaneId::new("no-such-supervisor").unwrap();
         let us = recorded_of(std::process::id());
         let other = recorded_of(std::os::unix::process::parent_id());

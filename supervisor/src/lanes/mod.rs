@@ -13,11 +13,13 @@
 //! | [`rows`] | what the store says, and how it is changed |
 //! | [`place`] | the store's file: made, opened, migrated; every wait bounded |
 //! | [`predecessor`] | records and locks of the shell tools that came before |
+//! | [`mirror`] | our locks as those tools read them, where they are still at work |
 //! | [`names`] | canonical directories, sanitised words, reasons |
 
 pub mod answer;
 pub mod desk;
 pub mod lock;
+mod mirror;
 pub mod names;
 pub mod place;
 pub mod predecessor;

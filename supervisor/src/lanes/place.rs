@@ -12,10 +12,13 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::waits::{HeldBy, PATIENCE, waited_for};
+use super::{
+    rows,
+    waits::{HeldBy, PATIENCE, waited_for},
+};
 
 /// The schema's number, `PRAGMA user_version`.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// As it was before it had a number; what a daemon needs.
 const SCHEMA_0: &str = "
@@ -41,6 +44,14 @@ CREATE TABLE lane_epoch (dir TEXT PRIMARY KEY, epoch INTEGER NOT NULL) STRICT;
 CREATE TABLE lane_audit (
     id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, verdict TEXT NOT NULL, dir TEXT NOT NULL, issue INTEGER,
     epoch INTEGER NOT NULL, token TEXT, prev_token TEXT, prev_liveness TEXT, reason TEXT NOT NULL
+) STRICT;
+";
+
+/// The furthest that a boot's clock was seen, by time namespace (0 where the kernel has none): a clock behind it is that
+/// of a resumed snapshot, in which pids and start ticks mean nothing.
+const TO_2: &str = "
+CREATE TABLE lane_clock (
+    boot TEXT NOT NULL, timens INTEGER NOT NULL, boottime_ms INTEGER NOT NULL, PRIMARY KEY (boot, timens)
 ) STRICT;
 ";
 
@@ -93,6 +104,27 @@ pub enum LockError {
     },
 }
 
+/// Why work in a transaction failed.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// SQLite.
+    Sql(rusqlite::Error),
+    /// A file beside the store.
+    File(LockError),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<LockError> for Trouble {
+    fn from(error: LockError) -> Self {
+        Self::File(error)
+    }
+}
+
 /// An open store.
 #[derive(Debug)]
 pub struct Place {
@@ -124,11 +156,18 @@ impl Place {
     /// # Errors
     /// [`LockError`].
     pub fn open_existing(lane_root: &Path) -> Result<Option<Self>, LockError> {
-        let dir = lane_root.join(".lane-locks");
-        let dir = match fs::canonicalize(&dir) {
+        Self::open_directory(&lane_root.join(".lane-locks"))
+    }
+
+    /// Opens the store in a lock directory, wherever that is, if there is one; makes nothing.
+    ///
+    /// # Errors
+    /// [`LockError`].
+    pub fn open_directory(dir: &Path) -> Result<Option<Self>, LockError> {
+        let dir = match fs::canonicalize(dir) {
             Ok(dir) => dir,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(LockError::Directory { path: dir, source }),
+            Err(source) => return Err(LockError::Directory { path: dir.to_owned(), source }),
         };
         let path = dir.join("locks.db");
         match fs::symlink_metadata(&path) {
@@ -164,9 +203,13 @@ impl Place {
             let transaction =
                 self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             // Another may have done it while we waited.
-            if version(&transaction)? < VERSION {
+            let found = version(&transaction)?;
+            if found < 1 {
                 transaction.execute_batch(SCHEMA_0)?;
                 transaction.execute_batch(TO_1)?;
+            }
+            if found < 2 {
+                transaction.execute_batch(TO_2)?;
                 transaction.pragma_update(None, "user_version", VERSION)?;
             }
             transaction.commit()
@@ -174,21 +217,25 @@ impl Place {
         migrated.map_err(|source| failed("migrating", &path, source))
     }
 
-    /// Does something in one transaction that holds the write lock from its start.
+    /// Does something in one transaction that holds the write lock from its start, and is undone if the work fails.
     pub(super) fn write<T>(
         &mut self,
         doing: &'static str,
-        work: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
+        work: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, Trouble>,
     ) -> Result<T, LockError> {
         let path = self.path.clone();
-        let done = (|| {
+        let done: Result<T, Trouble> = (|| {
             let transaction =
                 self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let value = work(&transaction)?;
+            rows::note_clock(&transaction)?;
             transaction.commit()?;
             Ok(value)
         })();
-        done.map_err(|source| failed(doing, &path, source))
+        done.map_err(|trouble| match trouble {
+            Trouble::Sql(source) => failed(doing, &path, source),
+            Trouble::File(error) => error,
+        })
     }
 
     /// Reads something.

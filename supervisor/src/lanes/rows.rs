@@ -1,7 +1,8 @@
 //! What the store says of a lane, and the few ways in which that is changed.
 
 use lanewarden_probes::{
-    identity::{BootId, Identity},
+    Root,
+    identity::{self, BootId, Identity},
     liveness::Recorded,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -47,7 +48,9 @@ pub struct Held {
 
 const COLUMNS: &str = "dir, kind, lane, issue, scope, machine, actor, nonce, epoch, taken_at_ms, \
      warden_pid, warden_boot, warden_ticks, warden_pidns, worker_pid, worker_boot, worker_ticks, worker_pidns, \
-     warden_timens, warden_pidfs";
+     warden_timens, warden_pidfs, \
+     (SELECT boottime_ms FROM lane_clock WHERE boot = warden_boot AND timens = ifnull(warden_timens, 0)), \
+     (SELECT boottime_ms FROM lane_clock WHERE boot = worker_boot AND timens = ifnull(warden_timens, 0))";
 
 /// The lock of a directory.
 pub(super) fn by_dir(connection: &Connection, dir: &str) -> rusqlite::Result<Option<Held>> {
@@ -71,7 +74,7 @@ fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
     let machine: String = row.get(5)?;
     let actor: String = row.get(6)?;
     let timens = unsigned(row, 18)?;
-    let party = |at: usize, pidfs_ino| -> rusqlite::Result<Recorded> {
+    let party = |at: usize, pidfs_ino, clock: usize| -> rusqlite::Result<Recorded> {
         Ok(Recorded {
             machine: machine.clone(),
             actor: Some(actor.clone()),
@@ -82,6 +85,7 @@ fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
             pidns: unsigned(row, at + 3)?,
             timens,
             pidfs_ino,
+            seen_boottime_ms: unsigned(row, clock)?,
             ..Recorded::default()
         })
     };
@@ -93,8 +97,8 @@ fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
         lane: row.get(2)?,
         issue: unsigned(row, 3)?,
         scope: row.get(4)?,
-        holder: party(10, unsigned(row, 19)?)?,
-        worker: worker.map(|_| party(14, None)).transpose()?,
+        holder: party(10, unsigned(row, 19)?, 20)?,
+        worker: worker.map(|_| party(14, None, 21)).transpose()?,
         nonce: row.get(7)?,
         epoch: unsigned(row, 8)?.unwrap_or(0),
         taken_at_ms: row.get(9)?,
@@ -166,6 +170,22 @@ pub(super) fn set_issue(
 ) -> rusqlite::Result<()> {
     connection
         .execute("UPDATE lane_lock SET issue = ?2 WHERE dir = ?1", params![dir, signed(issue)])
+        .map(drop)
+}
+
+/// Keeps how far this boot's clock has come.
+pub(super) fn note_clock(connection: &Connection) -> rusqlite::Result<()> {
+    let root = Root::live();
+    let Ok(Ok(boot)) = identity::boot_id(&root) else { return Ok(()) };
+    let timens = identity::time_namespace(&root, std::process::id()).ok().and_then(Result::ok);
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now_ms = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
+    connection
+        .execute(
+            "INSERT INTO lane_clock (boot, timens, boottime_ms) VALUES (?1, ?2, ?3) \
+             ON CONFLICT DO UPDATE SET boottime_ms = max(boottime_ms, excluded.boottime_ms)",
+            params![boot.full(), signed(timens).unwrap_or(0), now_ms],
+        )
         .map(drop)
 }
 

@@ -72,7 +72,9 @@ fn resolved(root: &Root, scope: Scope, pid: u32, machine: &str, actor: &str) -> 
         }
     };
     let own = resolved.identity;
-    let doubt = if resolved.stat.as_ref().is_some_and(identity::ProcStat::is_over) {
+    let doubt = if resolved.stat.as_ref().is_some_and(identity::ProcStat::is_kernel_thread) {
+        Some(Doubt::NotLive(format!("process {pid} is a thread of the kernel")))
+    } else if resolved.stat.as_ref().is_some_and(identity::ProcStat::is_over) {
         Some(Doubt::NotLive(format!("process {pid} is a zombie")))
     } else if own.boot_id.is_none() || own.start_ticks.is_none() {
         Some(Doubt::Degraded(resolved.evidence.join("; ")))

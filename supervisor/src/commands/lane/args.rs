@@ -77,6 +77,9 @@ pub enum LockCommand {
         /// Where lanes and their locks are
         #[arg(long, value_name = "DIR")]
         lane_root: Option<PathBuf>,
+        /// Which lock directory, for an inspection of one that is elsewhere [default: `.lane-locks` below the lane root]
+        #[arg(long, value_name = "DIR", conflicts_with = "lane_root")]
+        lock_root: Option<PathBuf>,
         /// The form of the answer.
         #[command(flatten)]
         json: Json,

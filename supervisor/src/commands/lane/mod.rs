@@ -56,16 +56,17 @@ pub(super) fn lane(what: LockCommand, config: Option<&Path>) -> Outcome {
             let answer = desk.reclaim(lane.issue, dir, &expect, reason.as_deref());
             say(&answer.map_err(usage)?, false)
         }
-        LockCommand::Status { issue, lane_root, json } => {
-            let mut desk = match &lane_root {
+        LockCommand::Status { issue, lane_root, lock_root, json } => {
+            let lock_root = lock_root.map(|locks| absolute("--lock-root", &locks)).transpose()?;
+            let desk = match (&lane_root, &lock_root) {
                 // An inspection of any root needs neither environment nor configuration.
-                Some(root) => {
+                (Some(root), _) => {
                     Desk { lane_root: absolute("--lane-root", root)?, ..bare(&Env::current()) }
                 }
-                None => surroundings(config)?.desk()?,
+                (None, Some(_)) => bare(&Env::current()),
+                (None, None) => surroundings(config)?.desk()?,
             };
-            desk.now_ms = unix_ms();
-            say_all(&desk.status(issue).map_err(usage)?, json.json)
+            say_all(&desk.status(issue, lock_root.as_deref()).map_err(usage)?, json.json)
         }
         LockCommand::Guard { what: args::Guard::Install { repo } } => guard::install(&repo),
         LockCommand::Guard { what: args::Guard::Check { dir } } => guard::check(&dir, config),
@@ -141,6 +142,7 @@ impl Surroundings {
         if let Some(config) = configured {
             let at = usize::from(self.env.var("LANE_LOCK_MACHINE").is_some());
             desk.machines.insert(at, config.machine.to_string());
+            desk.shell = config.compat.shell;
         }
         Ok(desk)
     }
@@ -161,6 +163,7 @@ fn bare(env: &Env) -> Desk {
         pid: None,
         now_ms: unix_ms(),
         nonce: u64::from_ne_bytes(bytes),
+        shell: false,
     }
 }
 

@@ -44,6 +44,7 @@ impl Desk {
         }
         let Some(mut place) = Place::open_existing(&self.lane_root)? else { return Ok(free) };
         let _flocks = self.flocks(&place, &lane)?;
+        let image = self.image(&place);
         place.write("releasing a lane", |store| {
             let found = match rows::by_issue(store, issue)? {
                 Some(held) => Some(held),
@@ -70,8 +71,10 @@ impl Desk {
                 }
                 // The worker gives back its issue; the directory stays the daemon's.
                 rows::set_issue(store, &held.dir, None)?;
+                image.replace(Some(&held), &Held { issue: None, ..held.clone() })?;
             } else if force || ours {
                 rows::delete(store, &held.dir)?;
+                image.remove(&held)?;
             } else {
                 return Ok(refused(Verdict::ReleaseRefused, "not-holder"));
             }

@@ -2,7 +2,7 @@
 
 use super::{
     Answer, Answered, Desk, Doubt, Held, Kind, Lane, LockError, Misuse, Path, Place, Scope,
-    Session, Standing, Value, Verdict, holder, infra, predecessor, rows,
+    Session, Standing, Value, Verdict, holder, infra, predecessor, rows, without_images,
 };
 use lanewarden_probes::liveness::Liveness;
 
@@ -79,25 +79,34 @@ impl Desk {
         Ok(answer.at(&at))
     }
 
-    /// One answer per record, and a summary. Resolves no identity, so nothing is `SELF`.
+    /// One answer per record, and a summary. Resolves no identity, so nothing is `SELF`. `lock_root` is another lock
+    /// directory than that of the lane root, for an inspection.
     ///
     /// # Errors
     /// Never; the form is that of all questions.
-    pub fn status(&self, only: Option<u64>) -> Result<Vec<Answer>, Misuse> {
-        Ok(self.try_status(only).unwrap_or_else(|error| vec![infra(&error)]))
+    pub fn status(
+        &self,
+        only: Option<u64>,
+        lock_root: Option<&Path>,
+    ) -> Result<Vec<Answer>, Misuse> {
+        let own = self.lane_root.join(".lane-locks");
+        let locks = lock_root.unwrap_or(&own);
+        Ok(self.try_status(only, locks).unwrap_or_else(|error| vec![infra(&error)]))
     }
 
-    fn try_status(&self, only: Option<u64>) -> Result<Vec<Answer>, LockError> {
-        let store = Place::open_existing(&self.lane_root)?;
-        let locks = self.lane_root.join(".lane-locks");
+    fn try_status(&self, only: Option<u64>, locks: &Path) -> Result<Vec<Answer>, LockError> {
+        let store = Place::open_directory(locks)?;
         let mut found = match &store {
             Some(place) => place.read("listing lane locks", rows::all)?,
             None => Vec::new(),
         };
-        match predecessor::records(&locks) {
-            Ok(records) => found.extend(records),
+        match predecessor::records(locks) {
+            Ok(records) => {
+                let others = without_images(records, &found);
+                found.extend(others);
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(source) => return Err(LockError::Directory { path: locks, source }),
+            Err(source) => return Err(LockError::Directory { path: locks.to_owned(), source }),
         }
         found.retain(|held| only.is_none() || held.issue == only);
         let judge = self.judge(None);

@@ -1,9 +1,9 @@
 //! Questions whose answer changes the record.
 
 use super::{
-    Answer, Answered, Audit, Connection, Desk, Doubt, Expect, Flocks, Held, Identity, Kind, Lane,
-    LockError, Misuse, Path, Place, Recorded, Session, Standing, Verdict, holder, infra, lease,
-    predecessor, report::recorded_dir, rows, waits,
+    Answer, Answered, Audit, Connection, Desk, Doubt, Expect, Flocks, Held, Identity, Image, Kind,
+    Lane, LockError, Misuse, Path, Place, Recorded, Session, Standing, Trouble, Verdict, holder,
+    infra, lease, predecessor, report::recorded_dir, rows, waits, without_images,
 };
 use lanewarden_probes::liveness::Liveness;
 
@@ -132,21 +132,26 @@ impl Desk {
             return Ok(refused);
         }
         let path = place.path().display().to_string();
+        let image = self.image(&place);
         let answer = place.write("taking a lane", |store| {
-            let swept = match self.ground(store, lane, writer, reclaim)? {
+            let swept = match self.ground(store, &image, lane, writer, reclaim)? {
                 Ground::Refused(answer) => return Ok(answer),
                 Ground::Ours(ours) => {
                     let (held, stands) = *ours;
                     rows::set_issue(store, &held.dir, Some(lane.issue))?;
+                    let now = Held { issue: Some(lane.issue), ..held.clone() };
+                    image.replace(Some(&held), &now)?;
                     return Ok(self.again(lane, &held, &stands, reclaim));
                 }
                 Ground::Clear { swept } => swept,
             };
             for (held, _) in &swept {
                 rows::delete(store, &held.dir)?;
+                image.remove(held)?;
             }
             let held = self.fresh(lane, writer);
             let epoch = rows::insert(store, &held)?;
+            image.replace(None, &held)?;
             let before = swept.first();
             let (verdict, audited) = match (reclaim, before) {
                 (Some(_), _) => (Verdict::Reclaimed, "RECLAIMED"),
@@ -211,6 +216,7 @@ impl Desk {
         let judge = self.judge(Some(writer.identity.clone()));
         let records = predecessor::records(&place.dir)
             .map_err(|source| LockError::Directory { path: place.dir.clone(), source })?;
+        let records = without_images(records, &place.read("listing lane locks", rows::all)?);
         let mut partial = false;
         for held in records {
             let same_issue = held.issue == Some(lane.issue);
@@ -242,10 +248,11 @@ impl Desk {
     fn ground(
         &self,
         store: &Connection,
+        image: &Image,
         lane: &Lane,
         writer: &Writer,
         expect: Option<&Expect>,
-    ) -> rusqlite::Result<Ground> {
+    ) -> Result<Ground, Trouble> {
         let judge = self.judge(Some(writer.identity.clone()));
         let here = rows::by_dir(store, &lane.key)?;
         let by_issue = rows::by_issue(store, lane.issue)?;
@@ -264,6 +271,7 @@ impl Desk {
                         return Ok(Ground::Refused(self.occupied(lane, &other, &theirs)));
                     }
                     rows::delete(store, &other.dir)?;
+                    image.remove(&other)?;
                 }
                 return Ok(Ground::Ours(Box::new((held, stands))));
             }
