@@ -10,6 +10,7 @@ mod dead_lanes;
 mod demo;
 mod http;
 mod layers;
+mod liveness;
 mod notices;
 mod observed;
 mod stops;

@@ -11,6 +11,7 @@
 //! | [`http`] | a client for what the daemon serves |
 //! | [`proc`] | processes by identity |
 //! | [`wait`] | waiting for a condition, bounded, with the last state |
+//! | [`scene`] | a lane root without a daemon, and questions about who holds it |
 //! | [`requires`] | what a test needs of the host, by name |
 //!
 //! A test reads metrics, refs, pages and messages from outside, like anybody else.
@@ -33,6 +34,7 @@ pub mod http;
 pub mod ntfy;
 pub mod proc;
 pub mod requires;
+pub mod scene;
 pub mod wait;
 
 pub use command::Output;
@@ -51,6 +53,12 @@ pub fn note(text: &str) {
 #[must_use]
 pub fn worker_program() -> PathBuf {
     beside("fixture-worker")
+}
+
+/// The fixture that brings about what only the kernel can, built beside the tests.
+#[must_use]
+pub fn situation_program() -> PathBuf {
+    beside("fixture-situation")
 }
 
 /// The program under test, built beside the tests.

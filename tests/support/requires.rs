@@ -41,7 +41,8 @@ impl Need {
     /// Why it is not there; nothing if it is.
     fn missing(self) -> Option<String> {
         match self {
-            Self::Root => (!rustix::process::geteuid().is_root()).then(|| "not uid 0".to_owned()),
+            Self::Root if !rustix::process::geteuid().is_root() => Some("not uid 0".to_owned()),
+            Self::Root => runs("unshare", &["--mount", "true"], &[0]),
             Self::MemoryCgroup => memory_cgroup(),
             Self::Kmsg => kmsg(),
             Self::GitDaemon => runs("git", &["daemon", "--help"], &[0, 129]),
