@@ -119,8 +119,9 @@ impl Dispatcher {
                 self.on_not_spawned(&lane, &run, &step, &message, now, &mut turn);
             }
             Event::Ended(ended) => self.on_ended(*ended, now, &mut turn),
-            Event::WorkerGone { run, wait_status, marker } => {
-                self.on_worker_gone(&run, wait_status, &marker, now, &mut turn);
+            Event::WorkerGone { run, wait_status, marker, box_counter_grew } => {
+                let gone = finish::Gone { wait_status, marker, box_counter_grew };
+                self.on_worker_gone(&run, gone, now, &mut turn);
             }
             Event::KernelKill { kill, seq, read_at_ms } => {
                 self.on_kernel_kill(&kill, seq, read_at_ms, now, &mut turn);

@@ -1,5 +1,7 @@
 //! Everything that can happen to us. Sources and effects turn the world into these; `dispatch` turns these into effects.
 
+use std::time::Duration;
+
 use lanewarden_probes::{liveness::Judged, oom::OomKill};
 
 use crate::{
@@ -67,6 +69,9 @@ pub enum Event {
         wait_status: Option<i32>,
         /// What is at the marker's path.
         marker: MarkerReading,
+        /// Whether the box's OOM counter grew since the worker is watched; `None` if unknown. The kernel counts before it
+        /// kills (`__oom_kill_process`, mm/oom_kill.c), so no growth is proof that no OOM killer was it.
+        box_counter_grew: Option<bool>,
     },
     /// The kernel log named an OOM victim.
     KernelKill {
@@ -157,7 +162,14 @@ pub enum Preparation {
 pub enum Looked {
     /// Nobody's working directory is there.
     Nobody,
-    /// The outermost process whose working directory is there.
+    /// Only interactive shells are there: which.
+    Shell(String),
+    /// Somebody is there who has only just come.
+    Young {
+        /// Look again after this time.
+        left: Duration,
+    },
+    /// The outermost process that works there.
     Somebody(Visitor),
     /// The process table could not be read.
     CannotTell(String),

@@ -15,5 +15,6 @@ mod notices;
 mod observed;
 mod stops;
 mod store;
+mod terminal;
 mod verdicts;
 mod world;

@@ -13,7 +13,7 @@ use lanewarden_tests::{
     ntfy::Ntfy,
     proc,
     requires::{MemoryGroup, Need, has},
-    until, until_within,
+    until, until_within, worker_program,
 };
 
 /// Lanes are walked every ten seconds, and who is there twice is told.
@@ -138,8 +138,9 @@ fn an_oom_kill_of_an_occupant_is_named() {
     // It enters a group of its own, waits until it was seen, and then eats.
     let script = format!(
         "echo $$ > {}/cgroup.procs; while [ ! -e go ]; do sleep 0.05; done; \
-         exec python3 -c 'b=[]\nwhile True: b.append(bytearray(1<<20))'",
-        group.path().display()
+         exec {} eat 256",
+        group.path().display(),
+        worker_program().display(),
     );
     let mut occupant = Occupant::enter(&home, "o", &script);
     home.until_state("o", "observed");

@@ -11,6 +11,7 @@
 //! | [`http`] | a client for what the daemon serves |
 //! | [`proc`] | processes by identity |
 //! | [`wait`] | waiting for a condition, bounded, with the last state |
+//! | [`tmux`] | a real terminal multiplexer, typed into |
 //! | [`scene`] | a lane root without a daemon, and questions about who holds it |
 //! | [`requires`] | what a test needs of the host, by name |
 //!
@@ -35,6 +36,7 @@ pub mod ntfy;
 pub mod proc;
 pub mod requires;
 pub mod scene;
+pub mod tmux;
 pub mod wait;
 
 pub use command::Output;

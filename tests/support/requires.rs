@@ -19,12 +19,14 @@ pub enum Need {
     GitDaemon,
     /// Prometheus' checker.
     Promtool,
+    /// A terminal multiplexer.
+    Tmux,
 }
 
 impl Need {
     /// Every member.
-    pub const ALL: [Self; 5] =
-        [Self::Root, Self::MemoryCgroup, Self::Kmsg, Self::GitDaemon, Self::Promtool];
+    pub const ALL: [Self; 6] =
+        [Self::Root, Self::MemoryCgroup, Self::Kmsg, Self::GitDaemon, Self::Promtool, Self::Tmux];
 
     /// Its name in the demand variable.
     #[must_use]
@@ -35,6 +37,7 @@ impl Need {
             Self::Kmsg => "kmsg",
             Self::GitDaemon => "git-daemon",
             Self::Promtool => "promtool",
+            Self::Tmux => "tmux",
         }
     }
 
@@ -47,6 +50,7 @@ impl Need {
             Self::Kmsg => kmsg(),
             Self::GitDaemon => runs("git", &["daemon", "--help"], &[0, 129]),
             Self::Promtool => runs("promtool", &["--version"], &[0]),
+            Self::Tmux => runs("tmux", &["-V"], &[0]),
         }
     }
 }

@@ -13,7 +13,8 @@ mod whereabouts;
 
 pub use boot_id::{BootId, BootIdError, boot_id};
 pub use process::{
-    children, cmdline, comm, cwd, environ, own_pid, pid_namespace, pids, stat, tgid, time_namespace,
+    children, cmdline, comm, cwd, environ, exe, own_pid, pid_namespace, pids, stat, tgid,
+    time_namespace,
 };
 pub use resolve::{PidfdOutcome, ResolveError, Resolved, open_pidfd, resolve};
 pub use stat::{PF_KTHREAD, ProcStat, StatError, parse_stat};

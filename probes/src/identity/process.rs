@@ -101,6 +101,15 @@ pub fn cwd(root: &Root, pid: u32) -> Reading<PathBuf> {
     link(&place(root, pid, "cwd"), Absent::Gone)
 }
 
+/// The program that `pid` runs: its physical path, with ` (deleted)` behind it if it was removed. Needs the right to trace
+/// a foreign process; a kernel thread has none.
+///
+/// # Errors
+/// The link could not be read for another reason than absence.
+pub fn exe(root: &Root, pid: u32) -> Reading<PathBuf> {
+    link(&place(root, pid, "exe"), Absent::Gone)
+}
+
 fn link(path: &Path, missing: Absent) -> Reading<PathBuf> {
     match fs::read_link(path) {
         Ok(target) => Ok(Ok(target)),

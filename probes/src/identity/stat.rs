@@ -20,6 +20,8 @@ pub struct ProcStat {
     pub pgrp: i64,
     /// Field 6: session.
     pub session: i64,
+    /// Field 7: the controlling terminal's device number, 0 without one.
+    pub tty_nr: i64,
     /// Field 9: `PF_*` flags.
     pub flags: u32,
     /// Field 14: user time, clock ticks.
@@ -93,6 +95,7 @@ pub fn parse_stat(line: &[u8]) -> Result<ProcStat, StatError> {
         ppid: field(4).and_then(number).ok_or_else(|| wrong("a parent (field 4)"))?,
         pgrp: signed(5).ok_or_else(|| wrong("a process group (field 5)"))?,
         session: signed(6).ok_or_else(|| wrong("a session (field 6)"))?,
+        tty_nr: signed(7).ok_or_else(|| wrong("a terminal (field 7)"))?,
         flags: field(9).and_then(number).ok_or_else(|| wrong("flags (field 9)"))?,
         utime: field(14).and_then(number).ok_or_else(|| wrong("user time (field 14)"))?,
         stime: field(15).and_then(number).ok_or_else(|| wrong("system time (field 15)"))?,

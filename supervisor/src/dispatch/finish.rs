@@ -42,6 +42,14 @@ pub(super) struct Finish {
     pub(super) said: Option<String>,
 }
 
+/// What a pidfd tells of a worker's end.
+#[derive(Debug)]
+pub(super) struct Gone {
+    pub(super) wait_status: Option<i32>,
+    pub(super) marker: MarkerReading,
+    pub(super) box_counter_grew: Option<bool>,
+}
+
 /// Whether we killed the tree ourselves.
 pub(super) fn our_kill(ended: &Ended) -> bool {
     ended.our_signals.iter().any(|(how, _)| *how == StopSignal::Kill)
@@ -171,24 +179,19 @@ impl Dispatcher {
     }
 
     /// A worker's pidfd says that it is gone. Its keeper tells how, if there is one; else the kernel may have.
-    pub(super) fn on_worker_gone(
-        &mut self,
-        run: &RunId,
-        wait_status: Option<i32>,
-        marker: &MarkerReading,
-        now: Now,
-        turn: &mut Turn,
-    ) {
+    pub(super) fn on_worker_gone(&mut self, run: &RunId, gone: Gone, now: Now, turn: &mut Turn) {
         let Some(id) = self.lane_of(run) else { return };
         let Some(own) = self.lanes.get_mut(&id).and_then(|lane| lane.run.as_mut()) else { return };
-        own.gone = Some((wait_status, marker.clone()));
+        let Gone { wait_status, marker, box_counter_grew } = gone;
+        own.gone = Some((wait_status, marker));
         if own.kept {
             return;
         }
         // Nobody counted its OOM kills: only the kernel log can tell whose SIGKILL it was, a moment later.
         let killed = wait_status.is_some_and(|status| status & 0x7f == 9);
         let ours = own.stopping.is_some_and(|stopping| stopping.kill_at.is_some());
-        let wait = killed && !ours && own.kills.is_empty();
+        let maybe_oom = box_counter_grew != Some(false);
+        let wait = killed && !ours && own.kills.is_empty() && maybe_oom;
         let until = now.boot_ms.saturating_add(if wait { super::EVIDENCE_WAIT_MS } else { 0 });
         own.judge_at = Some(until);
         if !wait {

@@ -47,6 +47,12 @@ impl Dispatcher {
         let visitor = match looked {
             Looked::Somebody(visitor) => visitor,
             Looked::Nobody => return self.vacant(id, None, now, turn),
+            Looked::Shell(shell) => return self.vacant(id, Some(shell), now, turn),
+            Looked::Young { left } => {
+                lane.next_start = Some(now.after(left));
+                let reason = lane.reason.clone().filter(|_| lane.state == LaneState::Vacant);
+                return self.vacant(id, reason, now, turn);
+            }
             Looked::CannotTell(why) => {
                 return self.vacant(
                     id,

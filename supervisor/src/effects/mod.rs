@@ -11,6 +11,7 @@ pub mod claims;
 pub mod courier;
 mod patrol;
 pub mod prepare;
+pub(crate) mod visitor;
 
 use std::sync::Arc;
 

@@ -4,6 +4,7 @@ use std::{
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
+    time::Duration,
 };
 
 use lanewarden_probes::{
@@ -13,19 +14,25 @@ use lanewarden_probes::{
     pressure::{self, Resource},
 };
 
-use super::patrol::{patrol, sweep};
+use super::{
+    patrol::{patrol, sweep},
+    visitor::visitor,
+};
 use crate::{
-    clock::{start_unix_ms, unix_ms},
+    clock::unix_ms,
     config::Config,
     decide::admission::HostReading,
     effect::Post,
-    event::{Event, Looked, Preparation, Visitor},
+    event::{Event, Looked, Preparation},
     ids::LaneId,
     keeper::protocol::StopSignal,
     lanes::lock::{LaneLocks, Taking},
     sources::Events,
     store::rows::OpenWorker,
 };
+
+/// How long a process must have lived to count as an observed lane's occupant, milliseconds.
+const SETTLED_MS: i64 = 1000;
 
 enum Job {
     Prepare(LaneId),
@@ -219,7 +226,7 @@ impl Bench {
             return Looked::CannotTell("it is not configured".to_owned());
         };
         match std::fs::canonicalize(dir) {
-            Ok(dir) => visitor(&dir, &self.ancestors),
+            Ok(dir) => settled(visitor(&dir, &self.ancestors)),
             Err(error) => Looked::CannotTell(format!("{}: {error}", dir.display())),
         }
     }
@@ -237,31 +244,13 @@ impl Bench {
     }
 }
 
-/// The outermost process that works in `dir`: it stands for the session there.
-pub(crate) fn visitor(dir: &Path, ancestors: &[u32]) -> Looked {
-    let root = Root::live();
-    let occupants = match identity::occupants(&root, dir) {
-        Ok(found) => found.occupants,
-        Err(error) => return Looked::CannotTell(error.to_string()),
-    };
-    let Some(first) = occupants.into_iter().find(|one| !ancestors.contains(&one.pid)) else {
-        return Looked::Nobody;
-    };
-    let outermost = identity::outermost_ancestor_inside(&root, first.pid, dir);
-    let pid = outermost.ok().flatten().filter(|pid| !ancestors.contains(pid)).unwrap_or(first.pid);
-    match identity::stat(&root, pid) {
-        Ok(Ok(stat)) => {
-            let name = stat.comm.escape_ascii();
-            Looked::Somebody(Visitor {
-                pid,
-                start_ticks: stat.start_ticks,
-                started_at_ms: start_unix_ms(stat.start_ticks),
-                shown: format!("pid {pid} ({name})"),
-            })
-        }
-        // It ended between two looks.
-        Ok(Err(_)) => Looked::Nobody,
-        Err(error) => Looked::CannotTell(error.to_string()),
+/// Who has only just come may be a command that its user typed: it is looked at again once it has stayed.
+fn settled(looked: Looked) -> Looked {
+    let Looked::Somebody(visitor) = &looked else { return looked };
+    let age_ms = unix_ms().saturating_sub(visitor.started_at_ms).max(0);
+    match u64::try_from(SETTLED_MS.saturating_sub(age_ms)) {
+        Ok(left) if left > 0 => Looked::Young { left: Duration::from_millis(left) },
+        Ok(_) | Err(_) => looked,
     }
 }
 

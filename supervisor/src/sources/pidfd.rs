@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
-use lanewarden_probes::{Root, identity};
+use lanewarden_probes::{Root, host, identity};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -25,13 +25,16 @@ impl Watches {
         marker: PathBuf,
         events: Events,
     ) {
-        let Some(fd) = proven(pid, start_ticks) else {
-            tokio::spawn(gone(run, None, marker, events));
+        let counted = oom_kills();
+        let Some((fd, lives)) = proven(pid, start_ticks) else {
+            tokio::spawn(gone(run, None, marker, None, events));
             return;
         };
+        // Whoever was dead by now may have been counted before.
+        let counted = counted.filter(|_| lives);
         let fd = Arc::new(fd);
         self.held.insert(run.clone(), Arc::clone(&fd));
-        tokio::spawn(wait(run, fd, marker, events));
+        tokio::spawn(wait(run, fd, marker, counted, events));
     }
 
     /// Lets a worker go.
@@ -40,15 +43,20 @@ impl Watches {
     }
 }
 
-/// A pidfd of the process that started at `start_ticks`, or nothing.
-fn proven(pid: u32, start_ticks: u64) -> Option<OwnedFd> {
+/// A pidfd of the process that started at `start_ticks` and whether it lives, or nothing.
+fn proven(pid: u32, start_ticks: u64) -> Option<(OwnedFd, bool)> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
     let fd = pidfd_open(raw, PidfdFlags::empty()).ok()?;
     let stat = identity::stat(&Root::live(), pid).ok()?.ok()?;
-    (stat.start_ticks == start_ticks).then_some(fd)
+    (stat.start_ticks == start_ticks).then(|| (fd, !stat.is_over()))
 }
 
-async fn wait(run: RunId, fd: Arc<OwnedFd>, marker: PathBuf, events: Events) {
+/// OOM kills on the box so far.
+fn oom_kills() -> Option<u64> {
+    host::vmstat_oom_kills(&Root::live()).ok().and_then(Result::ok)
+}
+
+async fn wait(run: RunId, fd: Arc<OwnedFd>, marker: PathBuf, counted: Option<u64>, events: Events) {
     #[expect(unsafe_code, reason = "tokio cannot see that a shared descriptor stays the same")]
     // SAFETY: the Arc that is handed over keeps this very descriptor open until the registration is dropped.
     let watched = unsafe { AsyncFd::register_with_interest(Arc::clone(&fd), Interest::READABLE) };
@@ -62,7 +70,8 @@ async fn wait(run: RunId, fd: Arc<OwnedFd>, marker: PathBuf, events: Events) {
             return;
         }
     }
-    gone(run, status_after_reaping(&fd).await, marker, events).await;
+    let grew = oom_kills().zip(counted).map(|(now, before)| now > before);
+    gone(run, status_after_reaping(&fd).await, marker, grew, events).await;
 }
 
 /// The kernel tells a wait status once the parent has reaped, which for an orphan is init, in a moment.
@@ -76,7 +85,13 @@ async fn status_after_reaping(fd: &OwnedFd) -> Option<i32> {
     None
 }
 
-async fn gone(run: RunId, wait_status: Option<i32>, at: PathBuf, events: Events) {
+async fn gone(
+    run: RunId,
+    wait_status: Option<i32>,
+    at: PathBuf,
+    box_counter_grew: Option<bool>,
+    events: Events,
+) {
     let marker = marker::read(&at);
-    drop(events.send(Event::WorkerGone { run, wait_status, marker }).await);
+    drop(events.send(Event::WorkerGone { run, wait_status, marker, box_counter_grew }).await);
 }

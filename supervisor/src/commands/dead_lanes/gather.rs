@@ -15,7 +15,7 @@ use crate::{
     claims::{ClaimRow, Namespace, ParsedClaim, Scratch, redact_url, snapshot},
     clock::unix_ms,
     config::{Config, Mode},
-    effects::prepare::visitor,
+    effects::visitor::visitor,
     event::Looked,
     sources::adoption::judge_worker,
     store::{
@@ -182,6 +182,10 @@ fn by_looking(lane: &crate::config::Lane) -> Judged {
             judged(Liveness::Alive, format!("{} works there; no daemon answers", visitor.shown))
         }
         Looked::Nobody => judged(Liveness::NoWorker, "vacant; no daemon answers"),
+        Looked::Shell(shell) => {
+            judged(Liveness::NoWorker, format!("vacant, {shell}; no daemon answers"))
+        }
+        Looked::Young { .. } => judged(Liveness::UnknownProbe, "somebody has only just come there"),
         Looked::CannotTell(why) => judged(Liveness::UnknownProbe, why),
     }
 }

@@ -38,7 +38,7 @@ fn row(state: LaneState) -> LaneRow {
 }
 
 fn gone(run: &RunId, wait_status: Option<i32>, marker: MarkerReading) -> Event {
-    Event::WorkerGone { run: run.clone(), wait_status, marker }
+    Event::WorkerGone { run: run.clone(), wait_status, marker, box_counter_grew: None }
 }
 
 #[test]

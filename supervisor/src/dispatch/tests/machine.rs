@@ -281,7 +281,12 @@ impl Model {
             _ => (15, Some((0, 0))),
         };
         let run = worker.started.run.clone();
-        let gone = Event::WorkerGone { run, wait_status: None, marker: MarkerReading::Absent };
+        let gone = Event::WorkerGone {
+            run,
+            wait_status: None,
+            marker: MarkerReading::Absent,
+            box_counter_grew: None,
+        };
         self.unheard.push(gone);
         if worker.kept {
             let mut end = ended(&worker.started, status, self.world.now.unix_ms);

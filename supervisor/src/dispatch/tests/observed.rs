@@ -37,8 +37,17 @@ fn occupied() -> World {
 }
 
 fn gone(world: &mut World, wait_status: Option<i32>) {
+    gone_beside(world, wait_status, None);
+}
+
+fn gone_beside(world: &mut World, wait_status: Option<i32>, box_counter_grew: Option<bool>) {
     let run = world.lane("a").run.as_ref().unwrap().id.clone();
-    world.handle(Event::WorkerGone { run, wait_status, marker: MarkerReading::Absent });
+    world.handle(Event::WorkerGone {
+        run,
+        wait_status,
+        marker: MarkerReading::Absent,
+        box_counter_grew,
+    });
 }
 
 fn told(world: &World) -> Vec<Notice> {
@@ -55,6 +64,15 @@ fn a_vacant_lane_is_looked_at_each_second_and_nothing_is_started_there() {
         assert!(!world.effects.iter().any(|effect| matches!(effect, Effect::Record { .. })));
         world.later(1_000);
     }
+    // Somebody has only just come: looked at again when they have stayed, and until then nothing is said.
+    look(&mut world, Looked::Young { left: std::time::Duration::from_millis(300) });
+    assert_eq!(world.lane("a").state, LaneState::Vacant);
+    world.later(300);
+    assert!(world.effects.iter().any(|effect| matches!(effect, Effect::Look(_))));
+    look(&mut world, Looked::Shell("a shell, pid 5".to_owned()));
+    let lane = world.lane("a");
+    assert_eq!((lane.state, lane.reason.as_deref()), (LaneState::Vacant, Some("a shell, pid 5")));
+    world.later(1_000);
     look(&mut world, Looked::CannotTell("EIO".to_owned()));
     let reason = world.lane("a").reason.clone().unwrap();
     assert!(reason.contains("cannot tell"), "{reason}");
@@ -82,6 +100,15 @@ fn its_end_by_sigkill_waits_for_the_kernel_log_and_is_paged() {
     assert_eq!((last.verdict, last.end), (RunVerdict::Signalled, Some(SigkillEnd::Unexplained)));
     assert_eq!(world.lane("a").state, LaneState::Vacant);
     assert!(matches!(told(&world)[..], [Notice::LaneDead { .. }]), "{:?}", told(&world));
+}
+
+#[test]
+fn where_no_oom_killer_was_at_work_nobody_waits_for_its_record() {
+    let mut world = occupied();
+    gone_beside(&mut world, Some(SIGKILLED), Some(false));
+    let last = world.lane("a").last.clone().unwrap();
+    assert_eq!((last.verdict, last.end), (RunVerdict::Signalled, Some(SigkillEnd::Unexplained)));
+    assert_eq!(world.lane("a").state, LaneState::Vacant);
 }
 
 #[test]

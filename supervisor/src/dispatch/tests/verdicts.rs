@@ -70,7 +70,12 @@ fn drive(world: World, verdict: RunVerdict) -> Option<World> {
             world.handle(Event::KeeperLost);
             world.handle(Event::KeeperBack { living: Vec::new(), ended: Vec::new() });
             let marker = crate::decide::marker::MarkerReading::Absent;
-            world.handle(Event::WorkerGone { run: worker.run, wait_status: None, marker });
+            world.handle(Event::WorkerGone {
+                run: worker.run,
+                wait_status: None,
+                marker,
+                box_counter_grew: None,
+            });
         }
     }
     Some(world)
