@@ -21,9 +21,17 @@ fn the_demo_shows_its_verdicts_and_leaves_nothing() {
     assert_eq!(shown.code, 0, "{shown:?}");
     let text = &shown.stdout;
     assert!(!text.contains('\u{1b}'), "{text}");
-    for word in
-        ["finalized", "no-work", "failed", "deadline", "tripped", "page:", "refs/lane-claims/demo/"]
-    {
+    for word in [
+        "finalized",
+        "no-work",
+        "failed",
+        "deadline",
+        "tripped",
+        "observed, pid",
+        "signalled",
+        "page:",
+        "refs/lane-claims/demo/",
+    ] {
         assert!(text.contains(word), "no {word:?} in\n{text}");
     }
     assert!(text.contains("/metrics"), "{text}");

@@ -8,7 +8,10 @@ use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, pidfd_open, test_kill_process},
 };
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::OnceLock,
+};
 
 /// File system type of pidfs (include/uapi/linux/magic.h). Only there is a pidfd's inode a name.
 const PIDFS_MAGIC: u64 = 0x5049_4446;
@@ -66,8 +69,16 @@ fn by_null_signal(pid: Pid) -> PidfdOutcome {
     reason = "the types of f_type and st_ino differ between architectures"
 )]
 fn pidfs_inode(fd: &OwnedFd) -> Option<u64> {
-    let kind = u64::try_from(fstatfs(fd).ok()?.f_type).ok()?;
-    (kind == PIDFS_MAGIC).then(|| fstat(fd).ok().map(|stat| u64::from(stat.st_ino))).flatten()
+    // All pidfds of a kernel lie on the same file system: one answer serves for all.
+    static ON_PIDFS: OnceLock<bool> = OnceLock::new();
+    let on_pidfs = match ON_PIDFS.get() {
+        Some(known) => *known,
+        None => {
+            let kind = u64::try_from(fstatfs(fd).ok()?.f_type).ok()?;
+            *ON_PIDFS.get_or_init(|| kind == PIDFS_MAGIC)
+        }
+    };
+    on_pidfs.then(|| fstat(fd).ok().map(|stat| u64::from(stat.st_ino))).flatten()
 }
 
 /// Whether the process behind the descriptor has exited. A failing poll proves nothing and says no.

@@ -17,7 +17,7 @@ mod recorded;
 mod tests;
 
 pub use decide::{SLACK_MS, decide};
-pub use observe::{Observed, StartWindow, Table, judge, judge_as, observe};
+pub use observe::{Observed, Sight, StartWindow, Table, judge, judge_as, observe};
 pub use recorded::{Judged, Recorded};
 
 crate::closed_set! {

@@ -55,13 +55,54 @@ pub struct Observed {
     pub start: Option<StartWindow>,
 }
 
-/// Looks at the process that a record names. Starts no process, sends no signal, takes microseconds.
-///
-/// A captured [`Root`] does not list the asking process and is therefore reported as [`Table::Unreadable`] or
-/// [`Table::Foreign`]: the kernel could not be asked about its numbers.
+/// What we see of ourselves, which is the same for every record of one pass: our boot, our namespaces, our process table.
+#[derive(Debug, Clone)]
+pub struct Sight<'a> {
+    root: &'a Root,
+    table: Table,
+    boot: Option<BootId>,
+    pidns: Option<u64>,
+    timens: Option<u64>,
+}
+
+impl<'a> Sight<'a> {
+    /// Looks at ourselves. To be made anew for each pass: a mount may take the process table away.
+    ///
+    /// A captured [`Root`] does not list the asking process and is therefore [`Table::Unreadable`] or
+    /// [`Table::Foreign`]: the kernel could not be asked about its numbers.
+    #[must_use]
+    pub fn new(root: &'a Root) -> Self {
+        let us = known(own_pid(root));
+        Self {
+            root,
+            table: table(root),
+            boot: known(boot_id(root)),
+            pidns: us.and_then(|us| known(pid_namespace(root, us))),
+            timens: us.and_then(|us| known(time_namespace(root, us))),
+        }
+    }
+
+    /// Looks at the process that a record names. Starts no process, sends no signal, takes microseconds.
+    #[must_use]
+    pub fn observe(&self, recorded: &Recorded, our_machine: &str) -> Observed {
+        observe_from(self, recorded, our_machine)
+    }
+
+    /// Looks and decides.
+    #[must_use]
+    pub fn judge(&self, recorded: &Recorded, our_machine: &str) -> Judged {
+        decide(recorded, &self.observe(recorded, our_machine))
+    }
+}
+
+/// One look at one record, with a [`Sight`] of its own.
 #[must_use]
 pub fn observe(root: &Root, recorded: &Recorded, our_machine: &str) -> Observed {
-    let table = table(root);
+    Sight::new(root).observe(recorded, our_machine)
+}
+
+fn observe_from(sight: &Sight<'_>, recorded: &Recorded, our_machine: &str) -> Observed {
+    let root = sight.root;
     let number = recorded.pid.filter(|pid| *pid > 0);
     let (mut pidfd, mut stat) = (None, Ok(Err(Absent::Gone)));
     if let Some(pid) = number {
@@ -85,14 +126,13 @@ pub fn observe(root: &Root, recorded: &Recorded, our_machine: &str) -> Observed 
         Ok(Ok(stat)) if recorded.is_by_window() => start_window(stat.start_ticks),
         Ok(_) | Err(_) => None,
     };
-    let us = known(own_pid(root));
     Observed {
         machine: our_machine.to_owned(),
         me: None,
-        table,
-        boot: known(boot_id(root)),
-        pidns: us.and_then(|us| known(pid_namespace(root, us))),
-        timens: us.and_then(|us| known(time_namespace(root, us))),
+        table: sight.table,
+        boot: sight.boot.clone(),
+        pidns: sight.pidns,
+        timens: sight.timens,
         boottime_ms: u64::try_from(millis(clock_gettime(ClockId::Boottime))).ok(),
         pidfd,
         stat,

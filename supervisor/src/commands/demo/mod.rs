@@ -1,8 +1,10 @@
 //! `lanewarden demo`: the whole path in a temporary directory, for somebody without git server, ntfy, systemd or root.
 //!
-//! It starts the real warden on a real configuration: a bare repository as coordination remote, four lanes, and a page
-//! sink that stands in for ntfy's server. What it prints is read back from the daemon's own interfaces.
+//! It starts the real warden on a real configuration: a bare repository as coordination remote, five lanes, and a page
+//! sink that stands in for ntfy's server. One lane is only observed: the demo starts and kills its worker, as somebody at a
+//! terminal would. What it prints is read back from the daemon's own interfaces.
 
+mod by_hand;
 mod place;
 mod sink;
 mod tour;

@@ -13,12 +13,15 @@ use tempfile::TempDir;
 pub(super) const LIMIT: &str = "64M";
 /// The wall clock of the lane that ignores TERM.
 pub(super) const DEADLINE_S: u64 = 4;
+/// The lane whose worker the warden does not start.
+pub(super) const WATCHED: &str = "watched";
 /// The lanes: id and what the demo says of it.
-pub(super) const LANES: [(&str, &str); 4] = [
+pub(super) const LANES: [(&str, &str); 5] = [
     ("finishes", "finishes an issue, then finds nothing more to do"),
     ("crashes", "exits 7 every time, until its breaker trips"),
     ("hangs", "ignores TERM past its deadline"),
     ("leaks", "grows until the kernel kills it"),
+    (WATCHED, "is only observed: somebody starts its worker by hand, and kills it"),
 ];
 
 /// The directory.
@@ -35,7 +38,7 @@ impl Place {
         let other = |error: git2::Error| io::Error::other(error.message().to_owned());
         Repository::init_bare(place.remote()).map_err(other)?;
         for (lane, _) in LANES {
-            Repository::init(place.path().join("lanes").join(lane)).map_err(other)?;
+            Repository::init(place.lane(lane)).map_err(other)?;
         }
         Ok(place)
     }
@@ -46,6 +49,10 @@ impl Place {
 
     pub(super) fn remote(&self) -> PathBuf {
         self.path().join("remote.git")
+    }
+
+    pub(super) fn lane(&self, lane: &str) -> PathBuf {
+        self.path().join("lanes").join(lane)
     }
 
     pub(super) fn config(&self) -> PathBuf {
@@ -63,7 +70,7 @@ impl Place {
         let path = |name: &str| quoted(&base.join(name));
         let worker = |kind: &str| format!("[{}, \"demo-worker\", \"{kind}\"]", quoted(program));
         let mut text = format!(
-            "# A box with four lanes. `lanewarden --config THIS check --effective` shows every default.\n\
+            "# A box with five lanes. `lanewarden --config THIS check --effective` shows every default.\n\
              machine = \"demo\"\nlane_root = {}\nstate_dir = {}\nruntime_dir = {}\n\n\
              [remote]\nurl = {}\n\n[metrics]\nlisten = \"127.0.0.1:0\"\n\n\
              [ntfy]\nserver = \"http://{sink}\"\ntopic = \"demo\"\n\n\
@@ -85,10 +92,13 @@ impl Place {
                 }
                 _ => String::new(),
             };
+            let who = match lane {
+                WATCHED => "mode = \"observe\"".to_owned(),
+                _ => format!("command = {}", worker(lane)),
+            };
             text.push_str(&format!(
-                "\n# {what}\n[[lane]]\nid = \"{lane}\"\ndir = {}\ncommand = {}\n{extra}",
-                quoted(&base.join("lanes").join(lane)),
-                worker(lane),
+                "\n# {what}\n[[lane]]\nid = \"{lane}\"\ndir = {}\n{who}\n{extra}",
+                quoted(&self.lane(lane)),
             ));
         }
         text

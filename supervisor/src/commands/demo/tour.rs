@@ -10,7 +10,8 @@ use tokio::process::{Child, Command};
 
 use super::{
     super::{Failure, Outcome, client},
-    place::{LANES, LIMIT, Place},
+    by_hand::ByHand,
+    place::{LANES, LIMIT, Place, WATCHED},
     sink::{Page, Sink},
 };
 use crate::{
@@ -34,7 +35,7 @@ pub(super) async fn tour(place: &Place, limit: Duration) -> Outcome {
     let program = crate::own_program().map_err(failed("finding our own program"))?;
     place.configure(address, &program).map_err(failed("writing the configuration"))?;
     output::line(&format!(
-        "A box in {}: a bare repository as remote, and four lanes.",
+        "A box in {}: a bare repository as remote, and five lanes.",
         place.path().display()
     ));
     for (lane, what) in LANES {
@@ -59,6 +60,7 @@ pub(super) async fn tour(place: &Place, limit: Duration) -> Outcome {
         pages: 0,
         detected: BTreeMap::new(),
         address: None,
+        by_hand: ByHand::start(place, &program).map_err(failed("starting a worker by hand"))?,
     };
     let ended = tokio::select! {
         ended = tour.watch(place, &sink, &mut warden, limit) => Some(ended),
@@ -101,6 +103,7 @@ struct Tour {
     detected: BTreeMap<String, i64>,
     /// Where metrics and the status page are.
     address: Option<String>,
+    by_hand: ByHand,
 }
 
 impl Tour {
@@ -123,6 +126,7 @@ impl Tour {
                 for lane in &view.lanes {
                     self.show_state(lane);
                 }
+                self.kill_by_hand(&view).await;
                 let shown = view.lanes.iter().all(shown);
                 newest = Some(view);
                 if shown && self.began.elapsed() > Duration::from_secs(1) {
@@ -136,6 +140,14 @@ impl Tour {
             tokio::time::sleep(LOOK).await;
         }
         Ok(newest)
+    }
+
+    async fn kill_by_hand(&mut self, view: &BoxView) {
+        let observed =
+            view.lanes.iter().any(|lane| lane.id == WATCHED && lane.state == LaneState::Observed);
+        if observed && self.by_hand.observed().await {
+            self.line(WATCHED, "its worker is killed by hand, with SIGKILL", Tone::Plain);
+        }
     }
 
     fn take_pages(&mut self, sink: &Sink) {
@@ -228,6 +240,7 @@ async fn interrupted() {
 fn shown(lane: &LaneView) -> bool {
     match lane.id.as_str() {
         "finishes" => lane.last.as_ref().is_some_and(|last| last.verdict == RunVerdict::NoWork),
+        WATCHED => lane.last.is_some() && lane.state == LaneState::Vacant,
         _ => matches!(lane.state, LaneState::Tripped),
     }
 }

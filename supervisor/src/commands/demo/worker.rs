@@ -15,6 +15,7 @@ pub(in crate::commands) fn worker(kind: &str) -> Outcome {
         }
         "hangs" => hangs(),
         "leaks" => leaks(),
+        "watched" => waits(),
         _ => Err(Failure::new(USAGE, format!("the demo has no worker {kind:?}"))),
     }
 }
@@ -35,6 +36,13 @@ fn finishes() -> Outcome {
         serde_json::json!({"outcome": "finalized", "issue": 42, "pr": 7, "run": run})
     };
     std::fs::write(&marker, outcome.to_string()).map_err(failed)?;
+    Ok(OK)
+}
+
+/// Works until the demo, which holds the other end of its input, is gone.
+fn waits() -> Outcome {
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())
+        .map_err(|error| Failure::new(FAILED, format!("waiting: {error}")))?;
     Ok(OK)
 }
 
