@@ -223,8 +223,14 @@ configured lane was measured and none is dead or unknown.\n\nExample for cron, w
         /// Which shell
         shell: clap_complete::Shell,
     },
-    /// The manual page
-    Man,
+    /// The manual page of the program, or of one command
+    #[command(
+        after_help = "Examples:\n  lanewarden man | man -l -\n  lanewarden man dead-lanes > lanewarden-dead-lanes.1"
+    )]
+    Man {
+        /// Which command's
+        command: Option<String>,
+    },
     /// A worker of the demo.
     #[command(hide = true)]
     DemoWorker {

@@ -196,6 +196,13 @@ fn completions_and_manual_are_well_formed() {
     let man = home.run(&["man"]);
     assert_eq!(man.code, 0);
     assert!(man.stdout.contains(".TH ") && man.stdout.contains("dead\\-lanes"), "{}", man.stdout);
+    let page = home.run(&["man", "dead-lanes"]).stdout;
+    for part in
+        [".TH lanewarden-dead-lanes 1", "DEAD LANES FROM CRON", "*/5 * * * *", "\\-\\-certify"]
+    {
+        assert!(page.contains(part), "no {part:?} in {page}");
+    }
+    assert_eq!(home.run(&["man", "no-such"]).code, 64);
 }
 
 #[test]

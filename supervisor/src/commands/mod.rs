@@ -16,6 +16,7 @@ mod issue;
 mod keep;
 pub mod lane;
 mod logs;
+mod man;
 mod notices;
 mod oom;
 mod run;
@@ -105,14 +106,7 @@ fn perform(cli: Cli) -> Outcome {
             output::raw(&text);
             Ok(OK)
         }
-        Command::Man => {
-            let mut text = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut text).map_err(|error| {
-                Failure::new(FAILED, format!("rendering the manual page: {error}"))
-            })?;
-            output::raw(&text);
-            Ok(OK)
-        }
+        Command::Man { command } => man::man(command.as_deref()),
     }
 }
 
