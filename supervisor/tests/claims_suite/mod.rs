@@ -6,6 +6,7 @@ mod locks;
 mod races;
 mod reaping;
 mod resume;
+mod sweeping;
 
 use std::{
     fs,

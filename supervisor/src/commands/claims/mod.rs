@@ -5,6 +5,7 @@ mod list;
 pub(super) mod place;
 mod reap;
 mod stamp;
+mod sweep;
 
 pub use args::ClaimsCommand;
 
@@ -58,6 +59,7 @@ pub(super) fn claims(what: ClaimsCommand, config: Option<&Path>) -> Outcome {
                 reap::should_reap(&room, &target, seconds, json).await
             }
             Task::Reap(target, lease) => reap::reap(&room, &target, lease).await,
+            Task::Sweep(how) => sweep::sweep(&room, how).await,
             Task::Clear(target) => reap::clear(&room, &target).await,
         })
     })
@@ -71,6 +73,7 @@ enum Task {
     Heartbeats(bool),
     ShouldReap(reap::Target, u64, bool),
     Reap(reap::Target, Option<String>),
+    Sweep(sweep::How),
     Clear(reap::Target),
 }
 
@@ -85,9 +88,13 @@ impl Task {
                 let (target, seconds) = reap::judged(&machine, &rest)?;
                 Self::ShouldReap(target, seconds, json.json)
             }
-            ClaimsCommand::Reap { machine, rest } => {
+            ClaimsCommand::Reap { machine: Some(machine), rest, sweep } => {
+                sweep.refuse_alone()?;
                 let (target, lease) = reap::leased(&machine, &rest)?;
                 Self::Reap(target, lease)
+            }
+            ClaimsCommand::Reap { machine: None, sweep, .. } => {
+                Self::Sweep(sweep::How::of(&sweep)?)
             }
             ClaimsCommand::Clear { machine } => Self::Clear(reap::Target::heartbeat(&machine)?),
         })
@@ -97,7 +104,7 @@ impl Task {
     const fn needs_name(&self) -> bool {
         match self {
             // A box that does not know its own name would take its own claims for those of another.
-            Self::Stamp(_) | Self::Beat(_) | Self::ShouldReap(..) => true,
+            Self::Stamp(_) | Self::Beat(_) | Self::ShouldReap(..) | Self::Sweep(_) => true,
             Self::List(_) | Self::Heartbeats(_) | Self::Reap(..) | Self::Clear(_) => false,
         }
     }

@@ -31,7 +31,6 @@ const NO_ISSUE: u8 = 5;
 /// One ref that is judged or removed.
 #[derive(Debug)]
 pub(super) struct Target {
-    machine: String,
     ref_name: String,
     lane: Option<String>,
 }
@@ -44,7 +43,7 @@ impl Target {
         if !(single && git2::Reference::is_valid_name(&ref_name)) {
             return Err(Failure::new(USAGE, format!("{machine:?} cannot be a machine's name")));
         }
-        Ok(Self { machine: machine.to_owned(), ref_name, lane: lane.map(str::to_owned) })
+        Ok(Self { ref_name, lane: lane.map(str::to_owned) })
     }
 
     fn lane(machine: &str, lane: &str) -> Result<Self, Failure> {
@@ -74,23 +73,29 @@ impl Target {
 
 /// Arguments of `should-reap`: two mean the older form and a threshold, three a lane.
 pub(super) fn judged(machine: &str, rest: &[String]) -> Result<(Target, u64), Failure> {
-    let seconds = |text: &str| {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        digits
-            .then(|| text.parse().ok())
-            .flatten()
-            .ok_or_else(|| Failure::new(USAGE, format!("{text:?} is not a threshold in seconds")))
-    };
     match rest {
         [lane, threshold] => Ok((Target::lane(machine, lane)?, seconds(threshold)?)),
         [threshold] => Ok((Target::legacy(machine)?, seconds(threshold)?)),
-        _ => {
-            let default = std::env::var("DEFAULT_REAP_THRESHOLD_SECS").ok();
-            let threshold = default.filter(|text| !text.is_empty());
-            let threshold = threshold.map_or(Ok(DEFAULT_THRESHOLD), |text| seconds(&text))?;
-            Ok((Target::legacy(machine)?, threshold))
-        }
+        _ => Ok((Target::legacy(machine)?, threshold(None)?)),
     }
+}
+
+fn seconds(text: &str) -> Result<u64, Failure> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits
+        .then(|| text.parse().ok())
+        .flatten()
+        .ok_or_else(|| Failure::new(USAGE, format!("{text:?} is not a threshold in seconds")))
+}
+
+/// The age beyond which a claim is stale: as given, else the environment's, else the default.
+pub(super) fn threshold(given: Option<&str>) -> Result<u64, Failure> {
+    if let Some(given) = given {
+        return seconds(given);
+    }
+    let default = std::env::var("DEFAULT_REAP_THRESHOLD_SECS").ok();
+    let default = default.filter(|text| !text.is_empty());
+    default.map_or(Ok(DEFAULT_THRESHOLD), |text| seconds(&text))
 }
 
 /// Arguments of `reap`: a lane, an object id, or both.
@@ -133,7 +138,7 @@ pub(super) async fn should_reap(room: &Room, target: &Target, threshold: u64, js
     };
     let answer = match &row {
         None => Reap::Absent,
-        Some(row) => judge_row(room, target, row, threshold).await,
+        Some(row) => judge_row(room, row, threshold).await,
     };
     if json {
         output::json(&json!({
@@ -150,15 +155,21 @@ pub(super) async fn should_reap(room: &Room, target: &Target, threshold: u64, js
     answer.exit()
 }
 
-async fn judge_row(room: &Room, target: &Target, row: &ClaimRow, threshold: u64) -> Reap {
+/// Judges a claim that exists by every clause, one after the other.
+pub(super) async fn judge_row(room: &Room, row: &ClaimRow, threshold: u64) -> Reap {
+    let well_formed = row.component.as_deref().is_none_or(is_lane_component);
+    if row.machine.is_empty() || !well_formed {
+        return Reap::KeepMalformed;
+    }
     let record = row.parsed.as_ref().ok();
     let now = unix_ms() / 1000;
-    let issue = match is_stale(target.is_placeholder(), record, row.issue, now, threshold) {
+    let placeholder = row.component.as_deref().is_some_and(|lane| issue_of(lane).is_none());
+    let issue = match is_stale(placeholder, record, row.issue, now, threshold) {
         Ok(issue) => issue,
         Err(kept) => return kept,
     };
     let open = room.open_pr(issue).await;
-    let ours = target.machine == room.us;
+    let ours = row.machine == room.us;
     judge_reap(open, record.filter(|_| ours).map(|record| processes(room, record)))
 }
 
