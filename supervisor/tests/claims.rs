@@ -9,6 +9,7 @@
 )]
 
 mod claims_suite;
+mod forge_support;
 
 /// Cases of the predecessor's suites that have no test here, and why.
 const NOT_HERE: &[(&str, &str)] = &[

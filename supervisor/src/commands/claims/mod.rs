@@ -13,12 +13,11 @@ use std::path::Path;
 
 use super::{Failure, Outcome, runtime};
 use crate::{
-    claims::open_pr,
     exit_code::{FAILED, USAGE},
+    forge::{OpenPulls, Told, Trouble},
     ids::MachineName,
     output,
     text::harmless,
-    verdict::OpenPr,
 };
 use place::{Place, Surroundings, remote_name, shown};
 
@@ -45,10 +44,10 @@ pub(super) fn claims(what: ClaimsCommand, config: Option<&Path>) -> Outcome {
             Err(failure) => return Err(failure),
         };
         let room = Room {
+            pulls: around.open_pulls(place.git.deadline()),
             place,
             remote: shown(&name),
             us: us.map(|us| us.to_string()).unwrap_or_default(),
-            hook: around.env.var("CLAIM_OPEN_PR_CMD").map(str::to_owned),
         };
         Ok(match task {
             Task::Stamp(stamp) => stamp::stamp(&room, stamp).await,
@@ -116,13 +115,18 @@ struct Room {
     remote: String,
     /// Our machine; empty if it has no usable name and none is needed.
     us: String,
-    hook: Option<String>,
+    pulls: OpenPulls,
 }
 
 impl Room {
-    async fn open_pr(&self, issue: u64) -> OpenPr {
-        open_pr(self.hook.as_deref(), issue, self.place.git.deadline()).await
+    async fn open_pr(&self, issue: u64) -> Told {
+        self.pulls.ask(issue).await
     }
+}
+
+/// Why a question about pull requests has no answer, with the remedy.
+pub(super) fn trouble_words(trouble: Trouble) -> String {
+    format!("open pull requests cannot be told ({trouble}): {}", trouble.remedy())
 }
 
 /// The machine's name as one component of a ref.

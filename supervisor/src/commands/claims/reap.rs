@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     super::{Failure, issue::stamped_in_this_boot},
-    Room, note,
+    Room, note, trouble_words,
 };
 use crate::{
     claims::{
@@ -18,6 +18,7 @@ use crate::{
     clock::unix_ms,
     decide::reap::{Processes, Reap, is_stale, judge as judge_reap},
     exit_code::{FAILED, OK, USAGE},
+    forge::Told,
     output,
     verdict::OpenPr,
 };
@@ -136,8 +137,8 @@ pub(super) async fn should_reap(room: &Room, target: &Target, threshold: u64, js
             return FAILED;
         }
     };
-    let answer = match &row {
-        None => Reap::Absent,
+    let (answer, told) = match &row {
+        None => (Reap::Absent, None),
         Some(row) => judge_row(room, row, threshold).await,
     };
     if json {
@@ -147,7 +148,12 @@ pub(super) async fn should_reap(room: &Room, target: &Target, threshold: u64, js
             "issue": row.as_ref().and_then(|row| row.issue),
             "reap": answer.exit() == OK,
             "reason": answer,
+            "open_pr": told.map(|told| told.open),
+            "open_pr_age_s": told.map(|told| told.age.as_secs()),
         }));
+    }
+    if let Some(trouble) = told.and_then(|told| told.trouble) {
+        note(&trouble_words(trouble));
     }
     let issue = row.as_ref().and_then(|row| row.issue);
     let issue = issue.map(|issue| format!(" (issue {issue})")).unwrap_or_default();
@@ -155,22 +161,24 @@ pub(super) async fn should_reap(room: &Room, target: &Target, threshold: u64, js
     answer.exit()
 }
 
-/// Judges a claim that exists by every clause, one after the other.
-pub(super) async fn judge_row(room: &Room, row: &ClaimRow, threshold: u64) -> Reap {
+/// Judges a claim that exists by every clause, one after the other. With it comes the answer about pull requests, if it
+/// came to that question.
+pub(super) async fn judge_row(room: &Room, row: &ClaimRow, threshold: u64) -> (Reap, Option<Told>) {
     let well_formed = row.component.as_deref().is_none_or(is_lane_component);
     if row.machine.is_empty() || !well_formed {
-        return Reap::KeepMalformed;
+        return (Reap::KeepMalformed, None);
     }
     let record = row.parsed.as_ref().ok();
     let now = unix_ms() / 1000;
     let placeholder = row.component.as_deref().is_some_and(|lane| issue_of(lane).is_none());
     let issue = match is_stale(placeholder, record, row.issue, now, threshold) {
         Ok(issue) => issue,
-        Err(kept) => return kept,
+        Err(kept) => return (kept, None),
     };
-    let open = room.open_pr(issue).await;
+    let told = room.open_pr(issue).await;
     let ours = row.machine == room.us;
-    judge_reap(open, record.filter(|_| ours).map(|record| processes(room, record)))
+    let seen = record.filter(|_| ours).map(|record| processes(room, record));
+    (judge_reap(told.open, seen), Some(told))
 }
 
 fn processes(room: &Room, record: &ParsedClaim) -> Processes {
@@ -234,16 +242,16 @@ async fn remove(room: &Room, target: &Target, lease: Option<String>) -> u8 {
             note(&format!("refused: the issue of {} cannot be read", target.ref_name));
             return NO_ISSUE;
         };
-        match room.open_pr(issue).await {
+        let told = room.open_pr(issue).await;
+        match told.open {
             OpenPr::No => {}
             OpenPr::Yes => {
                 note(&format!("refused: a pull request of issue {issue} is open"));
                 return OPEN_PR;
             }
             OpenPr::Unknown => {
-                note(&format!(
-                    "refused: whether a pull request of issue {issue} is open cannot be told; set CLAIM_OPEN_PR_CMD"
-                ));
+                let why = told.trouble.map(trouble_words).unwrap_or_default();
+                note(&format!("refused: for issue {issue} {why}"));
                 return OPEN_PR;
             }
         }

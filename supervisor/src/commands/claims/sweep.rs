@@ -1,18 +1,20 @@
 //! `claims reap --sweep`: what a scheduled job runs. Every claim is judged; what is due goes under a lease on what was
 //! judged; nothing goes if the look at the fleet was not whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lanewarden_probes::closed_set;
 use serde_json::{Value, json};
 
-use super::{Room, age, args::SweepArgs, list::age_s, note, reap};
+use super::{Room, age, args::SweepArgs, list::age_s, note, reap, trouble_words};
 use crate::{
     claims::{ClaimRow, Namespace, PushOutcome, RefUpdate, listing, push, snapshot},
     commands::Failure,
     decide::reap::Reap,
     exit_code::{FAILED, OK},
+    forge::Told,
     output::{self, Tone},
+    verdict::OpenPr,
 };
 
 /// Most refs that one push names: each is two arguments of git, and the kernel bounds an argument list.
@@ -54,6 +56,7 @@ impl How {
 struct Swept {
     row: ClaimRow,
     reason: Reap,
+    told: Option<Told>,
     done: Done,
 }
 
@@ -76,9 +79,10 @@ pub(super) async fn sweep(room: &Room, how: How) -> u8 {
     let whole = !rows.iter().any(is_cut_short);
     let mut swept = Vec::with_capacity(rows.len());
     for row in rows {
-        let reason = reap::judge_row(room, &row, how.threshold).await;
-        swept.push(Swept { row, reason, done: Done::Kept });
+        let (reason, told) = reap::judge_row(room, &row, how.threshold).await;
+        swept.push(Swept { row, reason, told, done: Done::Kept });
     }
+    ask_again(room, &mut swept).await;
     if whole {
         remove(room, &mut swept, how.dry_run).await;
     } else {
@@ -89,6 +93,24 @@ pub(super) async fn sweep(room: &Room, how: How) -> u8 {
         one.reason.cannot_tell() || matches!(one.done, Done::Refused | Done::Unconfirmed)
     };
     if whole && !swept.iter().any(unsure) { OK } else { FAILED }
+}
+
+/// Judging a large fleet takes time. What is due is asked about once more, which costs nothing while the answer is fresh.
+async fn ask_again(room: &Room, swept: &mut [Swept]) {
+    for one in swept.iter_mut().filter(|one| one.reason.exit() == OK) {
+        let Some(issue) = one.row.issue else { continue };
+        let told = room.open_pr(issue).await;
+        one.told = Some(told);
+        match told.open {
+            OpenPr::No => {}
+            OpenPr::Yes => one.reason = Reap::KeepOpenPr,
+            OpenPr::Unknown => one.reason = Reap::KeepOpenPrUnknown,
+        }
+    }
+    let trouble = swept.iter().filter_map(|one| one.told?.trouble);
+    for trouble in trouble.collect::<BTreeSet<_>>() {
+        note(&trouble_words(trouble));
+    }
 }
 
 /// Removes what is due, each under its own lease: one push for up to [`BATCH`].
@@ -206,6 +228,8 @@ fn as_json(one: &Swept) -> Value {
         "age_s": age_s(&one.row),
         "done": one.done.as_str(),
         "reason": one.reason,
+        "open_pr": one.told.map(|told| told.open),
+        "open_pr_age_s": one.told.map(|told| told.age.as_secs()),
         "unreadable": one.row.parsed.as_ref().err().map(ToString::to_string),
     })
 }

@@ -15,12 +15,14 @@ use std::path::Path;
 
 use super::{
     Failure, Outcome,
-    claims::place::{Place, Surroundings, remote_name, shown},
+    claims::{
+        place::{Place, Surroundings, remote_name, shown},
+        trouble_words,
+    },
     runtime,
 };
 use crate::{
-    claims::{issue::issue_ref, open_pr, record::issue_of, sanitise},
-    config::Env,
+    claims::{issue::issue_ref, record::issue_of, sanitise},
     decide::issue::{
         AuthDetail, BadReason, Expect, InfraDetail, Verdict, Who, after_delete, check_actor,
         check_reason, exit, on_release, on_verify,
@@ -73,12 +75,12 @@ pub(super) fn issue(what: IssueCommand, config: Option<&Path>) -> Outcome {
                 }
             }
         }
-        Ok(perform(&desk, &what, &asked, &around.env).await)
+        Ok(perform(&desk, &what, &asked, &around).await)
     })
 }
 
 /// Every command that is about one issue.
-async fn perform(desk: &Desk, what: &IssueCommand, asked: &Asked<'_>, env: &Env) -> u8 {
+async fn perform(desk: &Desk, what: &IssueCommand, asked: &Asked<'_>, around: &Surroundings) -> u8 {
     match what {
         IssueCommand::Claim { .. } => desk.say(&take::claim(desk).await, None, false),
         IssueCommand::Verify { json, .. } => {
@@ -98,7 +100,7 @@ async fn perform(desk: &Desk, what: &IssueCommand, asked: &Asked<'_>, env: &Env)
             desk.say(&verdict, Some((expect, audit)), false)
         }
         IssueCommand::Release { force, .. } => {
-            let verdict = if *force { forced(desk).await } else { release(desk, env).await };
+            let verdict = if *force { forced(desk).await } else { release(desk, around).await };
             desk.say(&verdict, None, false)
         }
         IssueCommand::Status { .. } | IssueCommand::Smoke => OK,
@@ -168,7 +170,7 @@ fn who(around: &Surroundings, actor: Option<&str>) -> Result<Who, Failure> {
     Ok(Who { machine, actor })
 }
 
-async fn release(desk: &Desk, env: &Env) -> Verdict {
+async fn release(desk: &Desk, around: &Surroundings) -> Verdict {
     let found = desk.read().await;
     if let Some(verdict) = listing_failed(&found) {
         return verdict;
@@ -179,7 +181,11 @@ async fn release(desk: &Desk, env: &Env) -> Verdict {
     };
     let open = match issue_of(&desk.issue) {
         Some(issue) => {
-            open_pr(env.var("CLAIM_OPEN_PR_CMD"), issue, desk.place.git.deadline()).await
+            let told = around.open_pulls(desk.place.git.deadline()).ask(issue).await;
+            if let Some(trouble) = told.trouble {
+                note(&trouble_words(trouble));
+            }
+            told.open
         }
         // Not a number that a pull request could be looked up by.
         None => OpenPr::Unknown,

@@ -82,7 +82,7 @@ fn words(verdict: &Verdict, on: &Subject<'_>) -> String {
         ),
         Verdict::OpenPr => format!("RELEASE-REFUSED issue={issue} reason=open-pr open-prs=1"),
         Verdict::OpenPrUnknown => format!(
-            "RELEASE-REFUSED issue={issue} reason=open-pr-check-unavailable (set CLAIM_OPEN_PR_CMD to a command that ends with 0 if a pull request of the issue is open and with 1 if none is)"
+            "RELEASE-REFUSED issue={issue} reason=open-pr-check-unavailable (configure [forge], or set CLAIM_OPEN_PR_CMD to a command that ends with 0 if a pull request of the issue is open and with 1 if none is)"
         ),
         Verdict::SmokeOk => format!(
             "SMOKE-OK remote={remote} namespace=refs/claims/* (created, read back and deleted)"
