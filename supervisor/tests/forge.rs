@@ -1,9 +1,6 @@
 //! Open pull requests, asked of a server on a real socket.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "tests fail at the first surprise"
-)]
+#![expect(clippy::unwrap_used, reason = "tests fail at the first surprise")]
 
 mod forge_support;
 

@@ -3,6 +3,7 @@
 mod forges;
 mod heartbeats;
 mod http;
+mod lane_locks;
 mod locks;
 mod races;
 mod reaping;
