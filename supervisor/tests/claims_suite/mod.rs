@@ -1,5 +1,6 @@
 //! A remote, machines that share it, and a git that fails on request.
 
+mod cuts;
 mod forges;
 mod heartbeats;
 mod http;

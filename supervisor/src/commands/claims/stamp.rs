@@ -134,8 +134,15 @@ async fn put(
             new: Some(made.clone()),
             expect: there.map(|there| there.oid),
         };
-        let results =
-            push(&place.git, &place.scratch, &place.url, &[update], false).await.map_err(failed)?;
+        let results = match push(&place.git, &place.scratch, &place.url, &[update], false).await {
+            Ok(results) => results,
+            // The answer may have been lost on its way, and the push have landed.
+            Err(error) => {
+                let now = self::there(room, name).await.ok().flatten();
+                let landed = now.is_some_and(|now| now.oid == made);
+                return if landed { Ok(made) } else { Err(failed(error)) };
+            }
+        };
         match results.first().map(|result| result.outcome) {
             Some(PushOutcome::Accepted | PushOutcome::UpToDate) => return Ok(made),
             // Moved, locked by a neighbour's push, refused or not told: the next read shows which.
