@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use lanewarden_probes::{Root, liveness::Recorded, liveness::judge};
+use lanewarden_probes::{Root, identity::BootId, liveness::Recorded, liveness::judge};
 use tokio::{
     sync::{Notify, mpsc},
     time::Instant,
@@ -366,8 +366,9 @@ impl Desk {
     /// Another live warden that stamps this very ref: a second box with our name, or a second daemon.
     fn stranger(&self, there: &RemoteRef) -> Option<String> {
         let claim = ParsedClaim::parse(there.message.as_ref().ok()?);
-        let (pid, ticks) = claim.warden?;
         let us = &self.setting.warden;
+        // Stamped by hand: nobody answers for it, and yet it may be of another box.
+        let Some((pid, ticks)) = claim.warden else { return self.twin(&claim, there) };
         if us.pid == Some(pid) && us.ticks == Some(ticks) {
             return None;
         }
@@ -387,8 +388,14 @@ impl Desk {
                 there.name, judged.verdict, judged.reason
             ));
         }
-        // A foreign boot id is our own past unless it was stamped after this boot began.
-        let foreign = recorded.boot.is_some() && recorded.boot != us.boot;
+        self.twin(&claim, there)
+    }
+
+    /// Another box with our name. A foreign boot id is our own past unless it was stamped after this boot began.
+    fn twin(&self, claim: &ParsedClaim, there: &RemoteRef) -> Option<String> {
+        let boot: Option<BootId> = claim.boot.as_ref().and_then(|boot| boot.parse().ok());
+        let foreign = boot.is_some() && boot != self.setting.warden.boot;
+        let oid = &there.oid;
         let stamped = i64::try_from(claim.ts?).unwrap_or(0).saturating_mul(1000);
         let booted = unix_ms() - i64::try_from(crate::clock::Now::read().boot_ms).unwrap_or(0);
         (foreign && stamped > booted.saturating_add(60_000)).then(|| {

@@ -159,3 +159,32 @@ fn the_two_forms_do_not_mix() {
     }
     world.run("box-a", &["claims", "reap", "--help"]).is(0, &["--sweep: 0 every claim"]);
 }
+
+#[test]
+fn a_clone_of_this_box_keeps_its_claims() {
+    let world = World::new();
+    let boot = "boot=11111111-2222-3333-4444-555555555555 ticks=5 pid=1";
+    let no_pr = [("CLAIM_OPEN_PR_CMD", NO_PR)];
+    let issue = "refs/lane-claims/box-a/900";
+    let placeholder = "refs/lane-claims/box-a/p1-ab";
+    for (name, lane) in [(issue, "900"), (placeholder, "p1-ab")] {
+        plant(&world, name, "900", boot, 0);
+        let said = world.run_with("box-a", &["claims", "reap", "box-a", lane], &no_pr);
+        said.is(1, &[]);
+        assert!(said.err.contains("two boxes bear the name"), "{said:?}");
+        assert!(world.at(name).is_some());
+        // The same record from before this boot is our own past.
+        world.plant(name, &format!("claim issue=900 {boot} ts=2001-01-01T00:00:00Z"));
+        world.run_with("box-a", &["claims", "reap", "box-a", lane], &no_pr).is(0, &[]);
+    }
+    plant(&world, issue, "900", boot, 0);
+    let up = std::fs::read_to_string("/proc/uptime").unwrap();
+    let up: f64 = up.split(' ').next().unwrap().parse().unwrap();
+    if up > 120.0 {
+        plant(&world, issue, "900", boot, 30);
+        sweep(&world, &["--threshold", "10"], NO_PR).is(0, &["kept", "keep-other-box"]);
+        assert!(world.at(issue).is_some());
+    }
+    world.plant(issue, &format!("claim issue=900 {boot} ts=2001-01-01T00:00:00Z"));
+    sweep(&world, &[], NO_PR).is(0, &["removed", "stale-dead"]);
+}

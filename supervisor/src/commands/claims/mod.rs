@@ -6,6 +6,7 @@ pub(super) mod place;
 mod reap;
 mod stamp;
 mod sweep;
+mod twin;
 
 pub use args::ClaimsCommand;
 

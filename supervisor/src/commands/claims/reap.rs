@@ -6,10 +6,7 @@ use lanewarden_probes::{
 };
 use serde_json::json;
 
-use super::{
-    super::{Failure, issue::stamped_in_this_boot},
-    Room, note, trouble_words,
-};
+use super::{super::Failure, Room, note, trouble_words, twin};
 use crate::{
     claims::{
         ClaimRow, GitError, Namespace, ParsedClaim, PushOutcome, RefUpdate, is_lane_component,
@@ -158,6 +155,9 @@ pub(super) async fn should_reap(room: &Room, target: &Target, threshold: u64, js
     let issue = row.as_ref().and_then(|row| row.issue);
     let issue = issue.map(|issue| format!(" (issue {issue})")).unwrap_or_default();
     note(&format!("{}{issue}: {answer}", target.ref_name));
+    if answer == Reap::KeepOtherBox {
+        note(&twin::words(&room.us));
+    }
     answer.exit()
 }
 
@@ -184,9 +184,6 @@ pub(super) async fn judge_row(room: &Room, row: &ClaimRow, threshold: u64) -> (R
 fn processes(room: &Room, record: &ParsedClaim) -> Processes {
     let root = Root::live();
     let boot = record.boot.as_ref().and_then(|boot| boot.parse().ok());
-    let here = lanewarden_probes::identity::boot_id(&root).ok().and_then(Result::ok);
-    let other_box =
-        boot.is_some() && here.is_some() && boot != here && stamped_in_this_boot(record.ts);
     let by_identity = boot.is_some() && record.ticks.is_some();
     let worker = Recorded {
         machine: room.us.clone(),
@@ -207,7 +204,7 @@ fn processes(room: &Room, record: &ParsedClaim) -> Processes {
         worker: judge(&root, &worker, &room.us).verdict,
         by_identity,
         warden,
-        other_box,
+        other_box: twin::is_other_box(record),
     }
 }
 
@@ -237,6 +234,11 @@ async fn remove(room: &Room, target: &Target, lease: Option<String>) -> u8 {
             return FAILED;
         }
     };
+    let ours = row.machine == room.us;
+    if ours && row.parsed.as_ref().is_ok_and(twin::is_other_box) {
+        note(&format!("refused: {}: {}", target.ref_name, twin::words(&room.us)));
+        return FAILED;
+    }
     if !target.is_placeholder() {
         let Some(issue) = row.issue else {
             note(&format!("refused: the issue of {} cannot be read", target.ref_name));
