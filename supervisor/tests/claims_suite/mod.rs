@@ -1,6 +1,7 @@
 //! A remote, machines that share it, and a git that fails on request.
 
 mod cuts;
+mod dead_lanes;
 mod forges;
 mod heartbeats;
 mod http;
