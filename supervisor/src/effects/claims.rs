@@ -1,6 +1,8 @@
 //! The task that keeps the box's claims on the coordination remote: one push in flight, newest wish wins, every ref under
 //! its own lease.
 
+mod updates;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -215,15 +217,7 @@ impl Desk {
     /// One push; the lanes whose ref was not where we left it.
     async fn round(&mut self, lanes: &[LaneId]) -> Result<Vec<LaneId>, GitError> {
         let ts = u64::try_from(unix_ms() / 1000).unwrap_or(0);
-        let mut updates = Vec::new();
-        let mut owners = Vec::new();
-        for lane in lanes {
-            let Some(wish) = self.wishes.get(lane) else { continue };
-            for update in self.updates(wish, ts)? {
-                updates.push(update);
-                owners.push(lane.clone());
-            }
-        }
+        let (owners, updates) = self.wanted(lanes, ts)?;
         if updates.is_empty() {
             return Ok(Vec::new());
         }
@@ -243,32 +237,6 @@ impl Desk {
             }
         }
         Ok(moved)
-    }
-
-    /// The wanted changes of one lane: its ref, and the old one if the lane's issue changed.
-    fn updates(&self, wish: &ClaimWish, ts: u64) -> Result<Vec<RefUpdate>, GitError> {
-        let held = self.setting.held.get(&wish.lane);
-        let mut updates = Vec::new();
-        if wish.remove {
-            if let Some((name, oid)) = held {
-                updates.push(RefUpdate {
-                    ref_name: name.clone(),
-                    new: None,
-                    expect: Some(oid.clone()),
-                });
-            }
-            return Ok(updates);
-        }
-        let claim = self.claim(wish, ts);
-        let Some(name) = claim.ref_name() else { return Ok(updates) };
-        let oid = self.setting.scratch.write_commit(&claim.to_message(), ts)?;
-        let expect = held.filter(|(own, _)| *own == name).map(|(_, oid)| oid.clone());
-        // The new ref stands before the old one goes: the lane is never without a claim.
-        updates.push(RefUpdate { ref_name: name.clone(), new: Some(oid), expect });
-        if let Some((old, oid)) = held.filter(|(own, _)| *own != name) {
-            updates.push(RefUpdate { ref_name: old.clone(), new: None, expect: Some(oid.clone()) });
-        }
-        Ok(updates)
     }
 
     fn claim(&self, wish: &ClaimWish, ts: u64) -> LaneClaim {
