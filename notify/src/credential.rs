@@ -11,7 +11,7 @@ use std::{
 /// More than any token has; a file larger than this is not one.
 const LARGEST: u64 = 4_096;
 
-/// An access token of the ntfy server. `Debug` shows where it came from and nothing of it.
+/// An access token of a server, ntfy's or a forge's. `Debug` shows where it came from and nothing of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
     token: String,
@@ -116,8 +116,9 @@ impl Credential {
         Ok(Self { token, source: Some(source) })
     }
 
-    /// The value of the `Authorization` header. ntfy compares the scheme's case.
-    pub(crate) fn bearer(&self) -> String {
+    /// The value of an `Authorization` header. A secret: mark the header sensitive. ntfy compares the scheme's case.
+    #[must_use]
+    pub fn bearer(&self) -> String {
         format!("Bearer {}", self.token)
     }
 

@@ -19,8 +19,8 @@
 //! | [`decide`] | pure judgement, one question a file | verdict, ids |
 //! | [`event`], [`effect`], [`verdict`], [`ids`] | the vocabulary | - |
 //!
-//! Beside them: [`claims`] (git refs), [`lanes`] (the lane lock), [`store`] (SQLite), [`metrics`] and [`web`],
-//! [`config`], and [`keeper`], a process of its own that imports nothing of policy.
+//! Beside them: [`claims`] (git refs), [`forge`] (open pull requests), [`lanes`] (the lane lock), [`store`] (SQLite),
+//! [`metrics`] and [`web`], [`config`], and [`keeper`], a process of its own that imports nothing of policy.
 //!
 //! Start reading at [`event`], then [`dispatch`], one file of [`decide`], [`effect`], one file of [`effects`].
 
@@ -35,6 +35,7 @@ pub mod effect;
 pub mod effects;
 pub mod event;
 pub mod exit_code;
+pub mod forge;
 pub mod ids;
 pub mod keeper;
 pub mod lane;

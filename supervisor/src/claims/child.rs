@@ -17,7 +17,7 @@ const TERM_GRACE: Duration = Duration::from_millis(300);
 const DRAIN: Duration = Duration::from_millis(300);
 
 /// Why a child was not followed to its end.
-pub(super) enum StreamError {
+pub(crate) enum StreamError {
     /// Standard output passed the limit.
     TooLarge,
     /// A pipe or the wait failed.
@@ -26,22 +26,22 @@ pub(super) enum StreamError {
 
 /// What a child wrote.
 #[derive(Default)]
-pub(super) struct Streams {
+pub(crate) struct Streams {
     /// All of it.
-    pub(super) stdout: Vec<u8>,
+    pub(crate) stdout: Vec<u8>,
     /// The end of it.
-    pub(super) stderr: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
     limit: usize,
 }
 
 impl Streams {
     /// Nothing yet; standard output may have `limit` bytes.
-    pub(super) fn with_limit(limit: usize) -> Self {
+    pub(crate) fn with_limit(limit: usize) -> Self {
         Self { limit, ..Self::default() }
     }
 
     /// Feeds and reads until git has ended.
-    pub(super) async fn follow(
+    pub(crate) async fn follow(
         &mut self,
         child: &mut Child,
         group: &mut Group,
@@ -115,11 +115,11 @@ async fn read_end(
 
 /// The process group that git leads. Killed on drop unless its leader was reaped, so that a cancelled call leaves
 /// nothing behind; after the reaping the number may belong to somebody else and is not used again.
-pub(super) struct Group(Option<Pid>);
+pub(crate) struct Group(Option<Pid>);
 
 impl Group {
     /// The group of a child that was started as its leader.
-    pub(super) fn of(child: &Child) -> Self {
+    pub(crate) fn of(child: &Child) -> Self {
         Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
@@ -128,7 +128,7 @@ impl Group {
     }
 
     /// Bounds every file that git and its children write; a huge object behind a ref must not fill the disk.
-    pub(super) fn limit_files(&self, bytes: u64) {
+    pub(crate) fn limit_files(&self, bytes: u64) {
         if self.0.is_some() {
             let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
             // Fails only where the limit is lower already.
@@ -137,7 +137,7 @@ impl Group {
     }
 
     /// TERM, a short grace, KILL to the whole group, then the leader is reaped.
-    pub(super) async fn end(&mut self, child: &mut Child) {
+    pub(crate) async fn end(&mut self, child: &mut Child) {
         if let Some(pid) = self.0 {
             rustix::process::kill_process_group(pid, Signal::TERM).ok();
             let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;

@@ -149,7 +149,7 @@ impl Git {
         dir: Option<&Path>,
         stdin: &[u8],
     ) -> Result<GitOutput, GitError> {
-        let configured = self.ssh_configured.get_or_init(|| self.asks_ssh_configured()).await;
+        let configured = self.is_ssh_configured().await;
         let quiet_ssh = !configured && !environment::chooses_ssh(&self.environment);
         let mut command = self.command(args, dir);
         if quiet_ssh {
@@ -166,7 +166,16 @@ impl Git {
     pub async fn git_version(&self) -> Result<(u32, u32), GitError> {
         self.version
             .get_or_try_init(|| async {
-                let output = self.run(&["version"], None, b"").await?;
+                let version = self.command(&["version"], None);
+                // Every call for which the version matters needs the other answer too: both are asked at once.
+                let (_, output) = tokio::join!(
+                    self.is_ssh_configured(),
+                    self.attend(version, "version".to_owned(), b"")
+                );
+                let output = output?;
+                if !output.status.success() {
+                    return Err(failed("version", &output));
+                }
                 let found = String::from_utf8_lossy(&output.stdout);
                 parse_version(&found).filter(|version| *version >= OLDEST).ok_or_else(|| {
                     let found = found.chars().filter(|c| !c.is_control()).take(60).collect();
@@ -175,6 +184,10 @@ impl Git {
             })
             .await
             .copied()
+    }
+
+    async fn is_ssh_configured(&self) -> bool {
+        *self.ssh_configured.get_or_init(|| self.asks_ssh_configured()).await
     }
 
     /// Our own ssh command would override `core.sshCommand` of the operator's configuration, so it is asked for first.

@@ -10,18 +10,16 @@
 //! | writing refs under lease | [`mod@push`] |
 //! | the record of an issue lock | [`issue`] |
 //! | a look at a few refs | [`lookup`] |
-//! | open pull requests | [`mod@open_pr`] |
 //!
 //! Nothing here decides whether a lane is dead: this room reads and writes, `decide` judges.
 
-mod child;
+pub(crate) mod child;
 pub mod environment;
 pub mod failure;
 pub mod git;
 pub mod issue;
 pub mod lookup;
 pub mod objects;
-pub mod open_pr;
 pub mod push;
 pub mod record;
 pub mod rows;
@@ -35,7 +33,6 @@ pub use git::{Git, GitOptions, GitOutput, HttpsToken};
 pub use issue::{IssueClaim, ParsedIssue, ProcessPart};
 pub use lookup::{listing, read_one};
 pub use objects::Scratch;
-pub use open_pr::open_pr;
 pub use push::{PushOutcome, RefUpdate, UpdateResult, push};
 pub use record::{LaneClaim, ParsedClaim, is_lane_component, lane_ref, sanitise};
 pub use rows::{ClaimRow, Namespace};

@@ -65,23 +65,49 @@ impl Scratch {
     /// # Errors
     /// [`GitError::Scratch`] if it cannot be written even after the repository was made anew.
     pub fn write_commit(&self, message: &str, ts: u64) -> Result<String, GitError> {
-        if self.written.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1 {
+        let written = self.write_commits(&[message.to_owned()], ts)?;
+        written.into_iter().next().ok_or_else(|| {
+            self.error(
+                "write to",
+                git2::Error::from_str("one commit was asked for and none written"),
+            )
+        })
+    }
+
+    /// As [`Scratch::write_commit`], a commit for each message, in their order. Opening the repository costs as much as
+    /// writing a commit.
+    ///
+    /// # Errors
+    /// As there; then none of them may be used.
+    pub fn write_commits(&self, messages: &[String], ts: u64) -> Result<Vec<String>, GitError> {
+        let count = u32::try_from(messages.len()).unwrap_or(SWEEP_EVERY);
+        let before = self.written.fetch_add(count, Ordering::Relaxed);
+        if before % SWEEP_EVERY + count >= SWEEP_EVERY {
             self.sweep();
         }
-        let written = self.try_write(message, ts).or_else(|error| {
+        let written = self.try_write(messages, ts).or_else(|error| {
             tracing::debug!(%error, path = %self.path.display(), "scratch repository is made anew");
             self.recreate()?;
-            self.try_write(message, ts).map_err(|source| self.error("write to", source))
+            self.try_write(messages, ts).map_err(|source| self.error("write to", source))
         })?;
-        Ok(written.to_string())
+        Ok(written.iter().map(Oid::to_string).collect())
     }
 
     /// Whether the commit is in the repository.
     #[must_use]
     pub fn contains(&self, oid: &str) -> bool {
-        let found =
-            self.repository().and_then(|repo| Ok(repo.find_commit(Oid::from_str(oid)?)?.id()));
-        found.is_ok_and(|id| id.to_string() == oid)
+        self.first_absent(&[oid]).is_none()
+    }
+
+    /// The first of these that is not the id of a commit in the repository.
+    #[must_use]
+    pub(super) fn first_absent<'a>(&self, oids: &[&'a str]) -> Option<&'a str> {
+        let Ok(repo) = self.repository() else { return oids.first().copied() };
+        let is_there = |oid: &str| {
+            let found = Oid::from_str(oid).and_then(|id| Ok(repo.find_commit(id)?.id()));
+            found.is_ok_and(|id| id.to_string() == oid)
+        };
+        oids.iter().copied().find(|oid| !is_there(oid))
     }
 
     /// Removes the repository and makes it anew. Objects that were written but not pushed are lost.
@@ -117,18 +143,23 @@ impl Scratch {
         Ok(repo)
     }
 
-    fn try_write(&self, message: &str, ts: u64) -> Result<Oid, git2::Error> {
+    fn try_write(&self, messages: &[String], ts: u64) -> Result<Vec<Oid>, git2::Error> {
         let repo = self.repository()?;
         let tree = repo.find_tree(repo.treebuilder(None)?.write()?)?;
         let time = Time::new(i64::try_from(ts).unwrap_or(i64::MAX), 0);
         let who = Signature::new(NAME, EMAIL, &time)?;
-        let oid = repo.commit(None, &who, &who, message, &tree, &[])?;
-        // Opened anew so that nothing is answered from the cache.
-        if self.repository()?.find_commit(oid)?.message_raw_bytes() == message.as_bytes() {
-            Ok(oid)
-        } else {
-            Err(git2::Error::from_str("the commit reads back differently"))
+        let mut written = Vec::with_capacity(messages.len());
+        for message in messages {
+            written.push(repo.commit(None, &who, &who, message, &tree, &[])?);
         }
+        // Opened anew so that nothing is answered from the cache.
+        let repo = self.repository()?;
+        for (oid, message) in written.iter().zip(messages) {
+            if repo.find_commit(*oid)?.message_raw_bytes() != message.as_bytes() {
+                return Err(git2::Error::from_str("the commit reads back differently"));
+            }
+        }
+        Ok(written)
     }
 
     fn error(

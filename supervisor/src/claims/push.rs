@@ -156,14 +156,15 @@ fn check(scratch: &Scratch, updates: &[RefUpdate]) -> Result<(), GitError> {
                 return bad("a full object id", oid);
             }
         }
-        if let Some(oid) = new.as_ref().filter(|oid| !scratch.contains(oid)) {
-            return bad("a commit in the scratch repository", oid);
-        }
         if new.is_none() && expect.is_none() {
             return bad("a ref that can be deleted without a lease", ref_name);
         }
     }
-    Ok(())
+    let new: Vec<&str> = updates.iter().filter_map(|update| update.new.as_deref()).collect();
+    match scratch.first_absent(&new) {
+        Some(oid) => bad("a commit in the scratch repository", oid),
+        None => Ok(()),
+    }
 }
 
 /// 40 lower-case hex digits that are not all zero.

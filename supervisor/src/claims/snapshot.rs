@@ -49,6 +49,17 @@ pub enum Unreadable {
     NameNotText,
 }
 
+impl Unreadable {
+    /// Whether the look itself ended early, by deadline, credentials or the like, and not because of this object.
+    #[must_use]
+    pub const fn is_cut_short(&self) -> bool {
+        match self {
+            Self::NotFetched(kind) => is_final(*kind),
+            Self::NotACommit | Self::TooLarge | Self::Damaged | Self::NameNotText => false,
+        }
+    }
+}
+
 /// A ref of the remote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteRef {

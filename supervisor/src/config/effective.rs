@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    Config, Lane,
+    Config, ForgeKind, Lane, Pulls,
     problem::{has_userinfo, looks_secret},
     units::{format_duration, format_size},
 };
@@ -41,6 +41,7 @@ pub fn effective(config: &Config) -> String {
         }
         None => out.remark("no [ntfy]: nobody is paged"),
     }
+    forge(&mut out, config);
     let admission = &config.admission;
     out.table("[admission]");
     out.line("load_max", &format!("{:?}", admission.load_max));
@@ -80,6 +81,25 @@ fn remote(out: &mut Writer, config: &Config) {
     if let Some(credential) = &remote.credential {
         out.text("credential", credential);
     }
+}
+
+fn forge(out: &mut Writer, config: &Config) {
+    let Some(forge) = &config.forge else {
+        return out.remark("no [forge]: whether a pull request is open cannot be told");
+    };
+    out.table("[forge]");
+    match &forge.pulls {
+        Pulls::Github { api, repo, token_file, from_service_manager: _ } => {
+            out.text("kind", ForgeKind::Github.as_str());
+            out.text("api", api);
+            out.text("repo", repo);
+            if let Some(file) = token_file {
+                out.text("token_file", &file.to_string_lossy());
+            }
+        }
+        Pulls::Command(argv) => out.line("open_pr_command", &command(argv)),
+    }
+    out.text("deadline", &format_duration(forge.deadline));
 }
 
 fn lane(out: &mut Writer, lane: &Lane) {

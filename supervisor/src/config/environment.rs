@@ -13,7 +13,7 @@ use std::{
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::{Config, Env, Lane, Mode, Remote};
+use super::{Config, Env, Lane, Mode, Pulls, Remote};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,6 +105,11 @@ pub fn check_environment_in(config: &Config, env: &Env) -> Vec<Finding> {
     }
     if let Some(file) = config.ntfy.as_ref().and_then(|ntfy| ntfy.token_file.as_ref()) {
         found.push(secret("ntfy.token_file", file, env));
+    }
+    if let Some(Pulls::Github { token_file: Some(file), .. }) =
+        config.forge.as_ref().map(|forge| &forge.pulls)
+    {
+        found.push(secret("forge.token_file", file, env));
     }
     if let Some(metrics) = &config.metrics {
         found.push(bindable(metrics.listen));

@@ -8,6 +8,7 @@ mod document;
 mod effective;
 mod env;
 mod environment;
+mod forge;
 mod model;
 mod problem;
 mod raw;
@@ -25,8 +26,8 @@ pub use effective::effective;
 pub use env::Env;
 pub use environment::{Finding, Level, check_environment, check_environment_in};
 pub use model::{
-    Admission, Budget, Compat, Config, Lane, Metrics, Mode, Ntfy, Remote, Restart, Watchdog,
-    WatchdogAction,
+    Admission, Budget, Compat, Config, Forge, ForgeKind, Lane, Metrics, Mode, Ntfy, Pulls, Remote,
+    Restart, Watchdog, WatchdogAction,
 };
 pub use problem::{ConfigError, Problem};
 

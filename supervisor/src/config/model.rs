@@ -25,6 +25,8 @@ pub struct Config {
     pub metrics: Option<Metrics>,
     /// Whom to page; `None` keeps notices in the spool and the log.
     pub ntfy: Option<Ntfy>,
+    /// Who knows which pull requests are open; `None`: nobody can be asked.
+    pub forge: Option<Forge>,
     /// May one more worker start?
     pub admission: Admission,
     /// What is done for the shell tools that came before.
@@ -72,6 +74,53 @@ pub struct Ntfy {
     pub topic: String,
     /// File whose content is the access token. Absolute.
     pub token_file: Option<PathBuf>,
+}
+
+/// Who knows which pull requests are open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forge {
+    /// Who is asked.
+    pub pulls: Pulls,
+    /// The longest that one question may take, all pages included. Positive. Default 20s.
+    pub deadline: Duration,
+}
+
+/// Who is asked about open pull requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pulls {
+    /// GitHub's REST interface.
+    Github {
+        /// Its root, without a trailing slash: https, or this very host. Default `https://api.github.com`.
+        api: String,
+        /// `owner/name`.
+        repo: String,
+        /// File whose content is the access token. Absolute.
+        token_file: Option<PathBuf>,
+        /// The file is a credential that systemd guards, with modes of its own.
+        from_service_manager: bool,
+    },
+    /// Program and arguments, to which the number is added: exit 0 is yes, 1 is no, anything else unknown.
+    Command(Vec<String>),
+}
+
+/// Which interface a forge has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForgeKind {
+    /// GitHub's, which servers of one's own and other forges have too.
+    Github,
+}
+
+impl ForgeKind {
+    /// Every member.
+    pub const ALL: [Self; 1] = [Self::Github];
+
+    /// The one spelling.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Github => "github",
+        }
+    }
 }
 
 /// Limits of the host beyond which no worker is started.

@@ -6,6 +6,7 @@ use toml::de::DeTable;
 
 use super::{
     document::{At, Document, Place, Refusal, Section},
+    forge::{self, RawForge},
     model::{Mode, WatchdogAction},
     value,
 };
@@ -19,6 +20,7 @@ const TOP: &[&str] = &[
     "remote",
     "metrics",
     "ntfy",
+    "forge",
     "admission",
     "compat",
     "defaults",
@@ -78,6 +80,7 @@ pub(super) struct RawConfig {
     /// `Some(None)` is a listener that is switched off.
     pub(super) listen: Option<Option<SocketAddr>>,
     pub(super) ntfy: Option<RawNtfy>,
+    pub(super) forge: Option<RawForge>,
     pub(super) load_max: Option<f64>,
     pub(super) disk_free_min: Option<u64>,
     pub(super) memory_available_min: Option<u64>,
@@ -237,6 +240,7 @@ pub(super) fn read<'t>(doc: &Document<'t>, tree: &DeTable<'t>) -> RawConfig {
             .and_then(|table| table.read("listen", value::listen))
             .map(|at| at.value),
         ntfy: top.section("ntfy", NTFY).map(|table| ntfy(&table)),
+        forge: top.section("forge", forge::KEYS).map(|table| forge::read(&table)),
         load_max: number("load_max", 1e6),
         disk_free_min: size("disk_free_min"),
         memory_available_min: size("memory_available_min"),

@@ -50,6 +50,10 @@ pub(super) fn resolve(
         }),
         None => None,
     };
+    let forge = match raw.forge {
+        Some(forge) => Some(super::forge::resolve(doc, forge, path, env)?),
+        None => None,
+    };
     let state_dir = state_dir?;
     Some(Config {
         machine: machine?,
@@ -64,6 +68,7 @@ pub(super) fn resolve(
             .unwrap_or_else(|| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))))
             .map(|listen| Metrics { listen }),
         ntfy,
+        forge,
         admission: Admission {
             load_max: raw.load_max.unwrap_or_else(|| 4.0 * f64::from(env.cpus.max(1))),
             disk_free_min: raw.disk_free_min.unwrap_or(2 * GIB),
@@ -124,7 +129,7 @@ fn remote(doc: &Document<'_>, raw: RawRemote, path: &Path, env: &Env) -> Option<
 }
 
 /// A secret's file: the systemd credential of that name where there is one, else a path from the configuration on.
-fn secret_file(name: &str, config: &Path, env: &Env) -> PathBuf {
+pub(super) fn secret_file(name: &str, config: &Path, env: &Env) -> PathBuf {
     match env.credentials_dir() {
         Some(dir) if env.credentials.contains(name) => dir.join(name),
         Some(_) | None => beside(name, config),

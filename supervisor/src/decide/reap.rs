@@ -33,6 +33,8 @@ closed_set! {
         KeepProcess = "keep-process",
         /// By its name of this machine, by its boot of another one.
         KeepOtherBox = "keep-other-box",
+        /// The ref's name is of no form that a writer makes.
+        KeepMalformed = "keep-malformed",
     }
 }
 
@@ -52,7 +54,29 @@ impl Reap {
             | Self::KeepOpenPrUnknown
             | Self::KeepNoPid
             | Self::KeepProcess
-            | Self::KeepOtherBox => 1,
+            | Self::KeepOtherBox
+            | Self::KeepMalformed => 1,
+        }
+    }
+
+    /// Whether it was kept because something could not be read or told, and not because it should stay.
+    #[must_use]
+    pub const fn cannot_tell(self) -> bool {
+        match self {
+            Self::KeepUnreadable
+            | Self::KeepNoIssue
+            | Self::KeepNoStamp
+            | Self::KeepOpenPrUnknown
+            | Self::KeepMalformed => true,
+            Self::Absent
+            | Self::StaleDead
+            | Self::StaleForeign
+            | Self::KeepPlaceholder
+            | Self::KeepFresh
+            | Self::KeepOpenPr
+            | Self::KeepNoPid
+            | Self::KeepProcess
+            | Self::KeepOtherBox => false,
         }
     }
 }

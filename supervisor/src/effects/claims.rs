@@ -1,13 +1,15 @@
 //! The task that keeps the box's claims on the coordination remote: one push in flight, newest wish wins, every ref under
 //! its own lease.
 
+mod updates;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
-use lanewarden_probes::{Root, liveness::Recorded, liveness::judge};
+use lanewarden_probes::{Root, identity::BootId, liveness::Recorded, liveness::judge};
 use tokio::{
     sync::{Notify, mpsc},
     time::Instant,
@@ -215,15 +217,7 @@ impl Desk {
     /// One push; the lanes whose ref was not where we left it.
     async fn round(&mut self, lanes: &[LaneId]) -> Result<Vec<LaneId>, GitError> {
         let ts = u64::try_from(unix_ms() / 1000).unwrap_or(0);
-        let mut updates = Vec::new();
-        let mut owners = Vec::new();
-        for lane in lanes {
-            let Some(wish) = self.wishes.get(lane) else { continue };
-            for update in self.updates(wish, ts)? {
-                updates.push(update);
-                owners.push(lane.clone());
-            }
-        }
+        let (owners, updates) = self.wanted(lanes, ts)?;
         if updates.is_empty() {
             return Ok(Vec::new());
         }
@@ -243,32 +237,6 @@ impl Desk {
             }
         }
         Ok(moved)
-    }
-
-    /// The wanted changes of one lane: its ref, and the old one if the lane's issue changed.
-    fn updates(&self, wish: &ClaimWish, ts: u64) -> Result<Vec<RefUpdate>, GitError> {
-        let held = self.setting.held.get(&wish.lane);
-        let mut updates = Vec::new();
-        if wish.remove {
-            if let Some((name, oid)) = held {
-                updates.push(RefUpdate {
-                    ref_name: name.clone(),
-                    new: None,
-                    expect: Some(oid.clone()),
-                });
-            }
-            return Ok(updates);
-        }
-        let claim = self.claim(wish, ts);
-        let Some(name) = claim.ref_name() else { return Ok(updates) };
-        let oid = self.setting.scratch.write_commit(&claim.to_message(), ts)?;
-        let expect = held.filter(|(own, _)| *own == name).map(|(_, oid)| oid.clone());
-        // The new ref stands before the old one goes: the lane is never without a claim.
-        updates.push(RefUpdate { ref_name: name.clone(), new: Some(oid), expect });
-        if let Some((old, oid)) = held.filter(|(own, _)| *own != name) {
-            updates.push(RefUpdate { ref_name: old.clone(), new: None, expect: Some(oid.clone()) });
-        }
-        Ok(updates)
     }
 
     fn claim(&self, wish: &ClaimWish, ts: u64) -> LaneClaim {
@@ -366,8 +334,9 @@ impl Desk {
     /// Another live warden that stamps this very ref: a second box with our name, or a second daemon.
     fn stranger(&self, there: &RemoteRef) -> Option<String> {
         let claim = ParsedClaim::parse(there.message.as_ref().ok()?);
-        let (pid, ticks) = claim.warden?;
         let us = &self.setting.warden;
+        // Stamped by hand: nobody answers for it, and yet it may be of another box.
+        let Some((pid, ticks)) = claim.warden else { return self.twin(&claim, there) };
         if us.pid == Some(pid) && us.ticks == Some(ticks) {
             return None;
         }
@@ -387,8 +356,14 @@ impl Desk {
                 there.name, judged.verdict, judged.reason
             ));
         }
-        // A foreign boot id is our own past unless it was stamped after this boot began.
-        let foreign = recorded.boot.is_some() && recorded.boot != us.boot;
+        self.twin(&claim, there)
+    }
+
+    /// Another box with our name. A foreign boot id is our own past unless it was stamped after this boot began.
+    fn twin(&self, claim: &ParsedClaim, there: &RemoteRef) -> Option<String> {
+        let boot: Option<BootId> = claim.boot.as_ref().and_then(|boot| boot.parse().ok());
+        let foreign = boot.is_some() && boot != self.setting.warden.boot;
+        let oid = &there.oid;
         let stamped = i64::try_from(claim.ts?).unwrap_or(0).saturating_mul(1000);
         let booted = unix_ms() - i64::try_from(crate::clock::Now::read().boot_ms).unwrap_or(0);
         (foreign && stamped > booted.saturating_add(60_000)).then(|| {

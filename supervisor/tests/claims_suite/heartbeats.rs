@@ -106,18 +106,80 @@ fn a_stamp_or_beat_that_does_not_land_is_a_failure_and_deletes_nothing() {
 }
 
 #[test]
-fn a_clone_of_this_box_is_not_stamped_over() {
-    let world = World::new();
-    let theirs = "11111111-2222-3333-4444-555555555555";
-    let stamped = |ts: &str| {
-        let message = format!("claim issue=900 machine=box-a pid=1 ts={ts} boot={theirs} ticks=5");
-        world.plant(LANE, &message);
-        world.claims("box-a", &["stamp", "900", &std::process::id().to_string()])
+fn a_clone_of_this_box_is_neither_stamped_over_nor_reaped() {
+    const BEAT: &str = "refs/heartbeats/box-a";
+    let twin = |ts: &str| {
+        format!("machine=box-a pid=1 ts={ts} boot=11111111-2222-3333-4444-555555555555 ticks=5")
     };
-    let said = stamped(&ago(0));
-    said.is(1, &[]);
-    assert!(said.err.contains("two boxes bear one name"), "{said:?}");
-    stamped("2001-01-01T00:00:00Z").is(0, &[]);
+    let ours = std::process::id().to_string();
+    let hook = [("CLAIM_OPEN_PR_CMD", "exit 1")];
+    let world = World::new();
+    let lane = world.plant(LANE, &format!("claim issue=900 {}", twin(&ago(0))));
+    let placeholder = "refs/lane-claims/box-a/p7-ab";
+    world.plant(placeholder, &format!("claim issue=p7-ab {}", twin(&ago(0))));
+    world.plant("refs/machine-claims/box-a", &format!("claim issue=900 {}", twin(&ago(0))));
+    let beat = world.plant(BEAT, &format!("heartbeat issue=900 {}", twin(&ago(0))));
+    let before = world.refs();
+    for args in [
+        &["stamp", "900", &ours][..],
+        // Nobody has this number.
+        &["stamp", "900", "2147483647"],
+        &["beat", "900"],
+        &["reap", "box-a"],
+        &["reap", "box-a", "900"],
+        &["reap", "box-a", "900", &lane],
+        &["reap", "box-a", "p7-ab"],
+        &["clear", "box-a"],
+    ] {
+        let said = world.run_with("box-a", &[&["claims"], args].concat(), &hook);
+        said.is(1, &[]);
+        for part in ["two boxes bear the name \"box-a\"", "another `machine`"] {
+            assert!(said.err.contains(part), "{said:?}");
+        }
+        assert_eq!((world.at(LANE), world.at(BEAT)), (Some(lane.clone()), Some(beat.clone())));
+        assert_eq!(world.refs(), before);
+    }
+    // A box that has got its own name removes what is left under the shared one.
+    let clear = ["claims", "clear", "box-a"];
+    world.run_with("box-b", &clear, &hook).is(0, &[]);
+    assert_eq!(world.at(BEAT), None);
+    // Of another boot and from before this one: our own past.
+    let past = "2001-01-01T00:00:00Z";
+    world.plant(LANE, &format!("claim issue=900 {}", twin(past)));
+    world.plant(BEAT, &format!("heartbeat issue=900 {}", twin(past)));
+    world.claims("box-a", &["stamp", "900", &ours]).is(0, &[]);
+    world.claims("box-a", &["beat", "900"]).is(0, &[]);
+    assert!(world.message(BEAT).contains(" boot="), "what tells a clone from us is in it");
+    world.run_with("box-a", &["claims", "reap", "box-a", "900"], &hook).is(0, &[]);
+    assert_eq!(world.at(LANE), None);
+}
+
+#[test]
+fn a_stale_claim_of_a_clone_is_kept_by_reapers() {
+    let text = fs::read_to_string("/proc/uptime").unwrap();
+    let up: u64 = text.split('.').next().unwrap().parse().unwrap();
+    // Later than this boot began, and as old as can be.
+    let age = up.saturating_sub(90).max(2);
+    let world = World::new();
+    let twin = format!(
+        "claim issue=900 machine=box-a pid=2147483647 ts={} boot=11111111-2222-3333-4444-555555555555 ticks=5",
+        ago(age)
+    );
+    world.plant(LANE, &twin);
+    let hook = [("CLAIM_OPEN_PR_CMD", "exit 1")];
+    let should = ["claims", "should-reap", "box-a", "900", "1"];
+    let said = world.run_with("box-a", &should, &hook);
+    // Within the first minute of a boot nobody can tell a clone from the past.
+    if up > 95 {
+        said.is(1, &[]);
+        assert!(said.err.contains("keep-other-box") && said.err.contains("`machine`"), "{said:?}");
+    }
+    world.run_with("box-b", &should, &hook).is(0, &[]);
+    if up > 95 {
+        let sweep = ["claims", "reap", "--sweep", "--threshold", "1"];
+        world.run_with("box-a", &sweep, &hook).is(0, &["keep-other-box"]);
+        assert!(world.at(LANE).is_some());
+    }
 }
 
 fn unreachable(said: &Said) {

@@ -36,7 +36,7 @@ fn cl_01_07_one_holds_and_the_other_has_lost() {
 }
 
 #[test]
-fn cl_03_22a_a_branch_of_an_older_worker_guards() {
+fn cl_03_22a_cr_07_a_branch_of_an_older_worker_guards() {
     let world = World::new();
     for other in ["refs/heads/feat/issue-7-y", "refs/heads/issue-70-x", "refs/heads/issue-7"] {
         world.plant(other, "x");

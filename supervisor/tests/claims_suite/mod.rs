@@ -1,11 +1,16 @@
 //! A remote, machines that share it, and a git that fails on request.
 
+mod cuts;
+mod dead_lanes;
+mod forges;
 mod heartbeats;
 mod http;
+mod lane_locks;
 mod locks;
 mod races;
 mod reaping;
 mod resume;
+mod sweeping;
 
 use std::{
     fs,

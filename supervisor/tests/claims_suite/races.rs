@@ -11,17 +11,22 @@ use super::World;
 const LOCK: &str = "refs/claims/issue-7";
 /// Rounds of a race, unless LANEWARDEN_RACE_ROUNDS says another number.
 const ROUNDS: usize = 10;
+/// Claimers of one issue, unless LANEWARDEN_RACE_CLAIMERS says another number.
 const CLAIMERS: usize = 8;
 
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |n| n.parse().unwrap())
+}
+
 fn rounds(default: usize) -> usize {
-    std::env::var("LANEWARDEN_RACE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+    number("LANEWARDEN_RACE_ROUNDS", default)
 }
 
 /// A real `git daemon` in front of a world's remote.
-struct Daemon(Child);
+pub(super) struct Daemon(Child);
 
 impl Daemon {
-    fn serve(world: &mut World) -> Self {
+    pub(super) fn serve(world: &mut World) -> Self {
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let mut child = Command::new("git")
@@ -79,7 +84,7 @@ fn cl_02_of_many_claimers_exactly_one_holds() {
     let _daemon = Daemon::serve(&mut world);
     for round in 0..rounds(ROUNDS) {
         let issue = round.to_string();
-        let commands = (0..CLAIMERS)
+        let commands = (0..number("LANEWARDEN_RACE_CLAIMERS", CLAIMERS))
             .map(|n| world.command(&format!("box-{n}"), &["issue", "claim", &issue]))
             .collect();
         let answers = all(commands);
@@ -146,6 +151,54 @@ fn cr_14_a_forced_release_against_an_adoption_leaves_no_old_record() {
 }
 
 #[test]
+fn of_an_adopter_and_a_revived_holder_one_has_it() {
+    let mut world = World::new();
+    let _daemon = Daemon::serve(&mut world);
+    let mut won = [0, 0];
+    for round in 0..rounds(5) {
+        let mut dead = super::Sleeper::start(world.dir.path());
+        let revived = super::Sleeper::start(world.dir.path());
+        let issue = round.to_string();
+        let old = world.issue("box-a", &["claim", &issue, "--pid", &dead.pid()]).value("sha");
+        dead.end();
+        let adopt = ["issue", "adopt", &issue, "--expect", &old, "--reason", "its box is gone"];
+        let claim = ["issue", "claim", &issue, "--pid", &revived.pid()];
+        let answers = all(vec![world.command("box-a", &claim), world.command("box-b", &adopt)]);
+        let at = world.at(&format!("refs/claims/issue-{issue}")).unwrap();
+        assert_ne!(at, old, "round {round}: {answers:?}");
+        let holders: Vec<usize> = (0..2).filter(|n| answers[*n].0 == 0).collect();
+        assert_eq!(holders.len(), 1, "round {round}: {answers:?}");
+        assert!(answers[holders[0]].1.contains(&at), "round {round}: {answers:?} {at}");
+        won[holders[0]] += 1;
+        let other = ["box-b", "box-a"][holders[0]];
+        world.issue(other, &["verify", &issue]).is(2, &["VERIFY-FAIL"]);
+    }
+    assert_eq!(won[0] + won[1], rounds(5));
+}
+
+#[test]
+fn a_release_against_a_claim_leaves_one_truth() {
+    let mut world = World::new();
+    let _daemon = Daemon::serve(&mut world);
+    for round in 0..rounds(5) {
+        let issue = (round + 1).to_string();
+        let old = world.issue("box-a", &["claim", &issue]).value("sha");
+        let mut release = world.command("box-a", &["issue", "release", &issue]);
+        release.env("CLAIM_OPEN_PR_CMD", "exit 1");
+        let answers = all(vec![release, world.command("box-b", &["issue", "claim", &issue])]);
+        assert_eq!(answers[0].0, 0, "round {round}: {answers:?}");
+        let at = world.at(&format!("refs/claims/issue-{issue}"));
+        match answers[1].0 {
+            0 => assert!(answers[1].1.contains(&at.unwrap()), "round {round}: {answers:?}"),
+            // It was told of a holder that was about to go, or met the ref while it was locked.
+            1 | 2 => assert_eq!(at, None, "round {round}: {answers:?}"),
+            other => panic!("{other}: {answers:?}"),
+        }
+        assert_ne!(world.at(&format!("refs/claims/issue-{issue}")), Some(old));
+    }
+}
+
+#[test]
 fn a_claimer_that_is_killed_leaves_a_lock_that_its_own_command_resolves() {
     let mut world = World::new();
     let _daemon = Daemon::serve(&mut world);
@@ -157,8 +210,8 @@ fn a_claimer_that_is_killed_leaves_a_lock_that_its_own_command_resolves() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Later in every round, so that it is killed at different points of its work.
-        let until = Duration::from_millis(u64::try_from(round).unwrap() * 12);
+        // At another moment in every round, from its start until it has long ended: 37 has no factor in common with 120.
+        let until = Duration::from_millis(u64::try_from(round).unwrap() * 37 % 120);
         let start = Instant::now();
         while start.elapsed() < until {
             std::thread::yield_now();

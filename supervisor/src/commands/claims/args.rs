@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 
-use super::super::issue::OneIssue;
-use crate::cli::Json;
+use super::super::{Failure, issue::OneIssue};
+use crate::{cli::Json, exit_code::USAGE};
 
 /// What is done with the evidence of life.
 #[derive(Debug, Subcommand)]
@@ -42,16 +42,20 @@ pub enum ClaimsCommand {
         #[command(flatten)]
         json: Json,
     },
-    /// Remove a claim, under a lease on the record that was judged
+    /// Remove a claim, or with --sweep all that are due, under a lease on the record that was judged
     #[command(
-        after_help = "Exit codes: 0 gone, 1 could not, 3 a pull request is open or that cannot be told, 4 the ref moved, 5 its issue is unreadable, 64 wrong command line."
+        after_help = "Exit codes: 0 gone, 1 could not, 3 a pull request is open or that cannot be told, 4 the ref moved, 5 its issue is unreadable, 64 wrong command line.\n--sweep: 0 every claim of the fleet was judged and what is due is gone, 1 the listing failed or was cut short (nothing is removed then), something could not be told, or a removal failed. Machine-dependent clauses are those of should-reap."
     )]
     Reap {
         /// The claim's machine
-        machine: String,
+        #[arg(required_unless_present = "sweep")]
+        machine: Option<String>,
         /// The lane, if it is one, and the object id that was judged
         #[arg(num_args = 0..=2, value_name = "LANE OID")]
         rest: Vec<String>,
+        /// How the whole fleet is swept.
+        #[command(flatten)]
+        sweep: SweepArgs,
     },
     /// Remove a machine's heartbeat
     #[command(
@@ -61,4 +65,34 @@ pub enum ClaimsCommand {
         /// The machine
         machine: String,
     },
+}
+
+/// How the whole fleet is swept.
+#[derive(Debug, clap::Args)]
+pub struct SweepArgs {
+    /// Judge every lane claim, claim of the older form and heartbeat, and remove what is due
+    #[arg(long, conflicts_with_all = ["machine", "rest"])]
+    pub sweep: bool,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Age in seconds beyond which a claim is stale [default: 14400]
+    #[arg(long, value_name = "SECS")]
+    pub threshold: Option<String>,
+    /// Print JSON for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl SweepArgs {
+    /// One claim is removed without a rehearsal: a flag that promises one must not be taken and ignored.
+    pub(super) fn refuse_alone(&self) -> Result<(), Failure> {
+        if self.dry_run || self.json || self.threshold.is_some() {
+            return Err(Failure::new(
+                USAGE,
+                "--dry-run, --json and --threshold belong to --sweep; for one claim ask `claims should-reap`",
+            ));
+        }
+        Ok(())
+    }
 }

@@ -111,7 +111,7 @@ fn ts(row: &ClaimRow) -> String {
     ts.map_or_else(unknown, format_ts)
 }
 
-fn age_s(row: &ClaimRow) -> Option<i64> {
+pub(super) fn age_s(row: &ClaimRow) -> Option<i64> {
     let ts = row.parsed.as_ref().ok()?.ts?;
     Some(unix_ms() / 1000 - i64::try_from(ts).ok()?)
 }

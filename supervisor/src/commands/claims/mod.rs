@@ -5,6 +5,8 @@ mod list;
 pub(super) mod place;
 mod reap;
 mod stamp;
+mod sweep;
+mod twin;
 
 pub use args::ClaimsCommand;
 
@@ -12,12 +14,11 @@ use std::path::Path;
 
 use super::{Failure, Outcome, runtime};
 use crate::{
-    claims::open_pr,
     exit_code::{FAILED, USAGE},
+    forge::{OpenPulls, Told, Trouble},
     ids::MachineName,
     output,
     text::harmless,
-    verdict::OpenPr,
 };
 use place::{Place, Surroundings, remote_name, shown};
 
@@ -44,10 +45,10 @@ pub(super) fn claims(what: ClaimsCommand, config: Option<&Path>) -> Outcome {
             Err(failure) => return Err(failure),
         };
         let room = Room {
+            pulls: around.open_pulls(place.git.deadline()),
             place,
             remote: shown(&name),
             us: us.map(|us| us.to_string()).unwrap_or_default(),
-            hook: around.env.var("CLAIM_OPEN_PR_CMD").map(str::to_owned),
         };
         Ok(match task {
             Task::Stamp(stamp) => stamp::stamp(&room, stamp).await,
@@ -58,6 +59,7 @@ pub(super) fn claims(what: ClaimsCommand, config: Option<&Path>) -> Outcome {
                 reap::should_reap(&room, &target, seconds, json).await
             }
             Task::Reap(target, lease) => reap::reap(&room, &target, lease).await,
+            Task::Sweep(how) => sweep::sweep(&room, how).await,
             Task::Clear(target) => reap::clear(&room, &target).await,
         })
     })
@@ -71,6 +73,7 @@ enum Task {
     Heartbeats(bool),
     ShouldReap(reap::Target, u64, bool),
     Reap(reap::Target, Option<String>),
+    Sweep(sweep::How),
     Clear(reap::Target),
 }
 
@@ -85,9 +88,13 @@ impl Task {
                 let (target, seconds) = reap::judged(&machine, &rest)?;
                 Self::ShouldReap(target, seconds, json.json)
             }
-            ClaimsCommand::Reap { machine, rest } => {
+            ClaimsCommand::Reap { machine: Some(machine), rest, sweep } => {
+                sweep.refuse_alone()?;
                 let (target, lease) = reap::leased(&machine, &rest)?;
                 Self::Reap(target, lease)
+            }
+            ClaimsCommand::Reap { machine: None, sweep, .. } => {
+                Self::Sweep(sweep::How::of(&sweep)?)
             }
             ClaimsCommand::Clear { machine } => Self::Clear(reap::Target::heartbeat(&machine)?),
         })
@@ -97,7 +104,7 @@ impl Task {
     const fn needs_name(&self) -> bool {
         match self {
             // A box that does not know its own name would take its own claims for those of another.
-            Self::Stamp(_) | Self::Beat(_) | Self::ShouldReap(..) => true,
+            Self::Stamp(_) | Self::Beat(_) | Self::ShouldReap(..) | Self::Sweep(_) => true,
             Self::List(_) | Self::Heartbeats(_) | Self::Reap(..) | Self::Clear(_) => false,
         }
     }
@@ -109,13 +116,18 @@ struct Room {
     remote: String,
     /// Our machine; empty if it has no usable name and none is needed.
     us: String,
-    hook: Option<String>,
+    pulls: OpenPulls,
 }
 
 impl Room {
-    async fn open_pr(&self, issue: u64) -> OpenPr {
-        open_pr(self.hook.as_deref(), issue, self.place.git.deadline()).await
+    async fn open_pr(&self, issue: u64) -> Told {
+        self.pulls.ask(issue).await
     }
+}
+
+/// Why a question about pull requests has no answer, with the remedy.
+pub(super) fn trouble_words(trouble: Trouble) -> String {
+    format!("open pull requests cannot be told ({trouble}): {}", trouble.remedy())
 }
 
 /// The machine's name as one component of a ref.

@@ -14,6 +14,7 @@ use crate::{
     claims::{Git, GitOptions, HttpsToken, Scratch, has_password, redact_url, sanitise},
     config::{Config, Env, search_path},
     exit_code::{CONFIG, FAILED, USAGE},
+    forge::OpenPulls,
 };
 
 /// The remote's name where none is given.
@@ -52,6 +53,14 @@ impl Surroundings {
     /// The first of these variables that is set.
     pub(in crate::commands) fn first(&self, names: &[&str]) -> Option<&str> {
         names.iter().find_map(|name| self.env.var(name))
+    }
+}
+
+impl Surroundings {
+    /// Who knows the open pull requests: the hook of the environment, else the configuration.
+    pub(in crate::commands) fn open_pulls(&self, deadline: Duration) -> OpenPulls {
+        let forge = self.config.as_ref().and_then(|config| config.forge.as_ref());
+        OpenPulls::new(self.env.var("CLAIM_OPEN_PR_CMD"), forge, deadline)
     }
 }
 

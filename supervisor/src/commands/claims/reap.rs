@@ -6,10 +6,7 @@ use lanewarden_probes::{
 };
 use serde_json::json;
 
-use super::{
-    super::{Failure, issue::stamped_in_this_boot},
-    Room, note,
-};
+use super::{super::Failure, Room, note, trouble_words, twin};
 use crate::{
     claims::{
         ClaimRow, GitError, Namespace, ParsedClaim, PushOutcome, RefUpdate, is_lane_component,
@@ -18,6 +15,7 @@ use crate::{
     clock::unix_ms,
     decide::reap::{Processes, Reap, is_stale, judge as judge_reap},
     exit_code::{FAILED, OK, USAGE},
+    forge::Told,
     output,
     verdict::OpenPr,
 };
@@ -31,7 +29,6 @@ const NO_ISSUE: u8 = 5;
 /// One ref that is judged or removed.
 #[derive(Debug)]
 pub(super) struct Target {
-    machine: String,
     ref_name: String,
     lane: Option<String>,
 }
@@ -44,7 +41,7 @@ impl Target {
         if !(single && git2::Reference::is_valid_name(&ref_name)) {
             return Err(Failure::new(USAGE, format!("{machine:?} cannot be a machine's name")));
         }
-        Ok(Self { machine: machine.to_owned(), ref_name, lane: lane.map(str::to_owned) })
+        Ok(Self { ref_name, lane: lane.map(str::to_owned) })
     }
 
     fn lane(machine: &str, lane: &str) -> Result<Self, Failure> {
@@ -74,23 +71,29 @@ impl Target {
 
 /// Arguments of `should-reap`: two mean the older form and a threshold, three a lane.
 pub(super) fn judged(machine: &str, rest: &[String]) -> Result<(Target, u64), Failure> {
-    let seconds = |text: &str| {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        digits
-            .then(|| text.parse().ok())
-            .flatten()
-            .ok_or_else(|| Failure::new(USAGE, format!("{text:?} is not a threshold in seconds")))
-    };
     match rest {
         [lane, threshold] => Ok((Target::lane(machine, lane)?, seconds(threshold)?)),
         [threshold] => Ok((Target::legacy(machine)?, seconds(threshold)?)),
-        _ => {
-            let default = std::env::var("DEFAULT_REAP_THRESHOLD_SECS").ok();
-            let threshold = default.filter(|text| !text.is_empty());
-            let threshold = threshold.map_or(Ok(DEFAULT_THRESHOLD), |text| seconds(&text))?;
-            Ok((Target::legacy(machine)?, threshold))
-        }
+        _ => Ok((Target::legacy(machine)?, threshold(None)?)),
     }
+}
+
+fn seconds(text: &str) -> Result<u64, Failure> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits
+        .then(|| text.parse().ok())
+        .flatten()
+        .ok_or_else(|| Failure::new(USAGE, format!("{text:?} is not a threshold in seconds")))
+}
+
+/// The age beyond which a claim is stale: as given, else the environment's, else the default.
+pub(super) fn threshold(given: Option<&str>) -> Result<u64, Failure> {
+    if let Some(given) = given {
+        return seconds(given);
+    }
+    let default = std::env::var("DEFAULT_REAP_THRESHOLD_SECS").ok();
+    let default = default.filter(|text| !text.is_empty());
+    default.map_or(Ok(DEFAULT_THRESHOLD), |text| seconds(&text))
 }
 
 /// Arguments of `reap`: a lane, an object id, or both.
@@ -131,9 +134,9 @@ pub(super) async fn should_reap(room: &Room, target: &Target, threshold: u64, js
             return FAILED;
         }
     };
-    let answer = match &row {
-        None => Reap::Absent,
-        Some(row) => judge_row(room, target, row, threshold).await,
+    let (answer, told) = match &row {
+        None => (Reap::Absent, None),
+        Some(row) => judge_row(room, row, threshold).await,
     };
     if json {
         output::json(&json!({
@@ -142,32 +145,45 @@ pub(super) async fn should_reap(room: &Room, target: &Target, threshold: u64, js
             "issue": row.as_ref().and_then(|row| row.issue),
             "reap": answer.exit() == OK,
             "reason": answer,
+            "open_pr": told.map(|told| told.open),
+            "open_pr_age_s": told.map(|told| told.age.as_secs()),
         }));
+    }
+    if let Some(trouble) = told.and_then(|told| told.trouble) {
+        note(&trouble_words(trouble));
     }
     let issue = row.as_ref().and_then(|row| row.issue);
     let issue = issue.map(|issue| format!(" (issue {issue})")).unwrap_or_default();
     note(&format!("{}{issue}: {answer}", target.ref_name));
+    if answer == Reap::KeepOtherBox {
+        note(&twin::words(&room.us));
+    }
     answer.exit()
 }
 
-async fn judge_row(room: &Room, target: &Target, row: &ClaimRow, threshold: u64) -> Reap {
+/// Judges a claim that exists by every clause, one after the other. With it comes the answer about pull requests, if it
+/// came to that question.
+pub(super) async fn judge_row(room: &Room, row: &ClaimRow, threshold: u64) -> (Reap, Option<Told>) {
+    let well_formed = row.component.as_deref().is_none_or(is_lane_component);
+    if row.machine.is_empty() || !well_formed {
+        return (Reap::KeepMalformed, None);
+    }
     let record = row.parsed.as_ref().ok();
     let now = unix_ms() / 1000;
-    let issue = match is_stale(target.is_placeholder(), record, row.issue, now, threshold) {
+    let placeholder = row.component.as_deref().is_some_and(|lane| issue_of(lane).is_none());
+    let issue = match is_stale(placeholder, record, row.issue, now, threshold) {
         Ok(issue) => issue,
-        Err(kept) => return kept,
+        Err(kept) => return (kept, None),
     };
-    let open = room.open_pr(issue).await;
-    let ours = target.machine == room.us;
-    judge_reap(open, record.filter(|_| ours).map(|record| processes(room, record)))
+    let told = room.open_pr(issue).await;
+    let ours = row.machine == room.us;
+    let seen = record.filter(|_| ours).map(|record| processes(room, record));
+    (judge_reap(told.open, seen), Some(told))
 }
 
 fn processes(room: &Room, record: &ParsedClaim) -> Processes {
     let root = Root::live();
     let boot = record.boot.as_ref().and_then(|boot| boot.parse().ok());
-    let here = lanewarden_probes::identity::boot_id(&root).ok().and_then(Result::ok);
-    let other_box =
-        boot.is_some() && here.is_some() && boot != here && stamped_in_this_boot(record.ts);
     let by_identity = boot.is_some() && record.ticks.is_some();
     let worker = Recorded {
         machine: room.us.clone(),
@@ -188,7 +204,7 @@ fn processes(room: &Room, record: &ParsedClaim) -> Processes {
         worker: judge(&root, &worker, &room.us).verdict,
         by_identity,
         warden,
-        other_box,
+        other_box: twin::is_other_box(record),
     }
 }
 
@@ -218,21 +234,26 @@ async fn remove(room: &Room, target: &Target, lease: Option<String>) -> u8 {
             return FAILED;
         }
     };
+    let ours = row.machine == room.us;
+    if ours && row.parsed.as_ref().is_ok_and(twin::is_other_box) {
+        note(&format!("refused: {}: {}", target.ref_name, twin::words(&room.us)));
+        return FAILED;
+    }
     if !target.is_placeholder() {
         let Some(issue) = row.issue else {
             note(&format!("refused: the issue of {} cannot be read", target.ref_name));
             return NO_ISSUE;
         };
-        match room.open_pr(issue).await {
+        let told = room.open_pr(issue).await;
+        match told.open {
             OpenPr::No => {}
             OpenPr::Yes => {
                 note(&format!("refused: a pull request of issue {issue} is open"));
                 return OPEN_PR;
             }
             OpenPr::Unknown => {
-                note(&format!(
-                    "refused: whether a pull request of issue {issue} is open cannot be told; set CLAIM_OPEN_PR_CMD"
-                ));
+                let why = told.trouble.map(trouble_words).unwrap_or_default();
+                note(&format!("refused: for issue {issue} {why}"));
                 return OPEN_PR;
             }
         }

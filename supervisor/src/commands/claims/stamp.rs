@@ -1,11 +1,11 @@
 //! `claims stamp` and `claims beat`: writing. A push that did not land is a command that failed.
 
-use lanewarden_probes::{Root, identity::resolve};
-
-use super::{
-    super::{Failure, issue::stamped_in_this_boot},
-    Room, note,
+use lanewarden_probes::{
+    Root,
+    identity::{boot_id, resolve},
 };
+
+use super::{super::Failure, Room, note, twin};
 use crate::{
     claims::{
         GitError, LaneClaim, Namespace, ParsedClaim, PushOutcome, RefUpdate, is_lane_component,
@@ -80,7 +80,7 @@ pub(super) async fn stamp(room: &Room, stamp: Stamp) -> u8 {
         warden: None,
     };
     let Some(name) = claim.ref_name() else { return FAILED };
-    match put(room, &name, &claim.to_message(), claim.ts, claim.boot.as_deref()).await {
+    match put(room, &name, &claim.to_message(), claim.ts).await {
         Ok(oid) => {
             output::line(&oid);
             OK
@@ -96,8 +96,11 @@ pub(super) async fn stamp(room: &Room, stamp: Stamp) -> u8 {
 pub(super) async fn beat(room: &Room, issue: &str) -> u8 {
     let name = format!("{}{}", Namespace::Heartbeats, room.us);
     let ts = now();
-    let message = format!("heartbeat issue={issue} machine={} ts={}", room.us, format_ts(ts));
-    match put(room, &name, &message, ts, None).await {
+    // By the boot a clone of this box that bears its name is told from this one's past.
+    let boot = boot_id(&Root::live()).ok().and_then(Result::ok);
+    let boot = boot.map(|boot| format!(" boot={}", boot.full())).unwrap_or_default();
+    let message = format!("heartbeat issue={issue} machine={} ts={}{boot}", room.us, format_ts(ts));
+    match put(room, &name, &message, ts).await {
         Ok(_) => OK,
         Err(why) => {
             note(&why);
@@ -111,13 +114,7 @@ fn now() -> u64 {
 }
 
 /// Puts a record at the ref, whatever of this machine is there, under a lease on what was read.
-async fn put(
-    room: &Room,
-    name: &str,
-    message: &str,
-    ts: u64,
-    boot: Option<&str>,
-) -> Result<String, String> {
+async fn put(room: &Room, name: &str, message: &str, ts: u64) -> Result<String, String> {
     let place = &room.place;
     let failed = |error: GitError| format!("{name} was not stamped: {error}");
     let made = place.scratch.write_commit(message, ts).map_err(failed)?;
@@ -126,16 +123,24 @@ async fn put(
         if there.as_ref().is_some_and(|there| there.oid == made) {
             return Ok(made);
         }
-        if let Some(stranger) = there.as_ref().and_then(|there| there.stranger(boot)) {
-            return Err(format!("{name} was not stamped: {stranger}"));
+        let record = there.as_ref().and_then(|there| there.record.as_ref());
+        if record.is_some_and(twin::is_other_box) {
+            return Err(format!("{name} was not stamped: {}", twin::words(&room.us)));
         }
         let update = RefUpdate {
             ref_name: name.to_owned(),
             new: Some(made.clone()),
             expect: there.map(|there| there.oid),
         };
-        let results =
-            push(&place.git, &place.scratch, &place.url, &[update], false).await.map_err(failed)?;
+        let results = match push(&place.git, &place.scratch, &place.url, &[update], false).await {
+            Ok(results) => results,
+            // The answer may have been lost on its way, and the push have landed.
+            Err(error) => {
+                let now = self::there(room, name).await.ok().flatten();
+                let landed = now.is_some_and(|now| now.oid == made);
+                return if landed { Ok(made) } else { Err(failed(error)) };
+            }
+        };
         match results.first().map(|result| result.outcome) {
             Some(PushOutcome::Accepted | PushOutcome::UpToDate) => return Ok(made),
             // Moved, locked by a neighbour's push, refused or not told: the next read shows which.
@@ -156,17 +161,6 @@ struct There {
     oid: String,
     /// Unknown where git is too old to read without touching the checkout.
     record: Option<ParsedClaim>,
-}
-
-impl There {
-    /// Another box that bears our name: its record is of another boot and later than the start of ours.
-    fn stranger(&self, boot: Option<&str>) -> Option<String> {
-        let record = self.record.as_ref()?;
-        let (theirs, ours) = (record.boot.as_deref()?, boot?);
-        (theirs != ours && stamped_in_this_boot(record.ts)).then(|| {
-            "another box stamped it after this one booted; two boxes bear one name, give one of them another".to_owned()
-        })
-    }
 }
 
 async fn there(room: &Room, name: &str) -> Result<Option<There>, GitError> {

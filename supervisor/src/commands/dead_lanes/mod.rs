@@ -1,6 +1,7 @@
 //! `lanewarden dead-lanes`: what is dead on this box right now, with and without a running daemon.
 
 mod gather;
+mod pulls;
 mod report;
 mod rows;
 mod textfile;
@@ -38,7 +39,8 @@ pub(super) fn dead_lanes(
     json: bool,
 ) -> Outcome {
     let began = unix_ms();
-    let (lanes, incomplete) = gather::gather(config)?;
+    let (mut lanes, incomplete) = gather::gather(config)?;
+    pulls::ask(config, &mut lanes)?;
     let report = rows::count(config, lanes, incomplete, certify);
     if let Some(path) = textfile {
         textfile::write(path, &report, began, unix_ms()).map_err(|error| {

@@ -3,7 +3,9 @@
 use lanewarden_probes::identity::Identity;
 use serde_json::json;
 
-use super::{super::claims::place::Place, note, process, unauthenticated, words};
+use super::{
+    super::claims::place::Place, lane_lock::LaneLock, note, process, unauthenticated, words,
+};
 use crate::{
     claims::{
         GitError, GitErrorKind, IssueClaim, ParsedIssue, ProcessPart, PushOutcome, RefUpdate,
@@ -23,12 +25,13 @@ pub(super) struct Desk {
     pub(super) process: Option<Identity>,
     pub(super) issue: String,
     pub(super) ref_name: String,
+    pub(super) lane_lock: LaneLock,
 }
 
 impl Desk {
     pub(super) fn new(place: Place, remote: String, who: Who) -> Self {
         let (issue, ref_name) = (String::new(), String::new());
-        Self { place, remote, who, process: None, issue, ref_name }
+        Self { place, remote, who, process: None, issue, ref_name, lane_lock: LaneLock::default() }
     }
 
     /// Turns to an issue.
@@ -50,6 +53,7 @@ impl Desk {
             remote: &self.remote,
             me: &self.who,
             adoption,
+            lane_lock: &self.lane_lock,
         };
         let line = words::line(verdict, &on);
         let code = exit(verdict);

@@ -2,6 +2,7 @@
 
 mod args;
 mod desk;
+mod lane_lock;
 mod process;
 mod status;
 mod take;
@@ -15,12 +16,14 @@ use std::path::Path;
 
 use super::{
     Failure, Outcome,
-    claims::place::{Place, Surroundings, remote_name, shown},
+    claims::{
+        place::{Place, Surroundings, remote_name, shown},
+        trouble_words,
+    },
     runtime,
 };
 use crate::{
-    claims::{issue::issue_ref, open_pr, record::issue_of, sanitise},
-    config::Env,
+    claims::{issue::issue_ref, record::issue_of, sanitise},
     decide::issue::{
         AuthDetail, BadReason, Expect, InfraDetail, Verdict, Who, after_delete, check_actor,
         check_reason, exit, on_release, on_verify,
@@ -31,6 +34,7 @@ use crate::{
     verdict::OpenPr,
 };
 use desk::{Desk, listing_failed};
+use lane_lock::LaneLock;
 
 const REMOTE: &[&str] = &["CLAIM_REMOTE"];
 const MACHINE: &[&str] = &["CLAIM_MACHINE"];
@@ -73,14 +77,34 @@ pub(super) fn issue(what: IssueCommand, config: Option<&Path>) -> Outcome {
                 }
             }
         }
-        Ok(perform(&desk, &what, &asked, &around.env).await)
+        Ok(perform(&mut desk, &what, &asked, &Around { config, seen: &around }).await)
     })
 }
 
+/// What is known of the box.
+struct Around<'a> {
+    config: Option<&'a Path>,
+    seen: &'a Surroundings,
+}
+
 /// Every command that is about one issue.
-async fn perform(desk: &Desk, what: &IssueCommand, asked: &Asked<'_>, env: &Env) -> u8 {
+async fn perform(
+    desk: &mut Desk,
+    what: &IssueCommand,
+    asked: &Asked<'_>,
+    around: &Around<'_>,
+) -> u8 {
     match what {
-        IssueCommand::Claim { .. } => desk.say(&take::claim(desk).await, None, false),
+        IssueCommand::Claim { claimant, .. } => {
+            let verdict = take::claim(desk).await;
+            if matches!(verdict, Verdict::Held { .. } | Verdict::LegacyBranch { .. })
+                && let Some(issue) = issue_of(&desk.issue)
+            {
+                let inquirer = super::lane::inquirer(around.config, claimant.pid);
+                desk.lane_lock = lane_lock::ask(inquirer.map_err(|failure| failure.code), issue);
+            }
+            desk.say(&verdict, None, false)
+        }
         IssueCommand::Verify { json, .. } => {
             let found = desk.read().await;
             let verdict =
@@ -98,7 +122,8 @@ async fn perform(desk: &Desk, what: &IssueCommand, asked: &Asked<'_>, env: &Env)
             desk.say(&verdict, Some((expect, audit)), false)
         }
         IssueCommand::Release { force, .. } => {
-            let verdict = if *force { forced(desk).await } else { release(desk, env).await };
+            let verdict =
+                if *force { forced(desk).await } else { release(desk, around.seen).await };
             desk.say(&verdict, None, false)
         }
         IssueCommand::Status { .. } | IssueCommand::Smoke => OK,
@@ -168,7 +193,7 @@ fn who(around: &Surroundings, actor: Option<&str>) -> Result<Who, Failure> {
     Ok(Who { machine, actor })
 }
 
-async fn release(desk: &Desk, env: &Env) -> Verdict {
+async fn release(desk: &Desk, around: &Surroundings) -> Verdict {
     let found = desk.read().await;
     if let Some(verdict) = listing_failed(&found) {
         return verdict;
@@ -179,7 +204,11 @@ async fn release(desk: &Desk, env: &Env) -> Verdict {
     };
     let open = match issue_of(&desk.issue) {
         Some(issue) => {
-            open_pr(env.var("CLAIM_OPEN_PR_CMD"), issue, desk.place.git.deadline()).await
+            let told = around.open_pulls(desk.place.git.deadline()).ask(issue).await;
+            if let Some(trouble) = told.trouble {
+                note(&trouble_words(trouble));
+            }
+            told.open
         }
         // Not a number that a pull request could be looked up by.
         None => OpenPr::Unknown,
@@ -219,6 +248,7 @@ async fn delete(desk: &Desk, force: bool, oid: &str) -> Verdict {
 
 /// The answer of a command that knows no remote to ask.
 fn unreachable(what: &IssueCommand, who: &Who, remote: &str) -> u8 {
+    let lane_lock = &LaneLock::default();
     let (issue, detail) = match what {
         IssueCommand::Claim { issue, .. } => (&issue.issue, InfraDetail::LegacyListing),
         IssueCommand::Adopt { issue, .. } => (&issue.issue, InfraDetail::AdoptPushAndRead),
@@ -232,13 +262,21 @@ fn unreachable(what: &IssueCommand, who: &Who, remote: &str) -> u8 {
         IssueCommand::Smoke => {
             let ref_name = "refs/claims/smoke";
             let failure = crate::decide::issue::SmokeFailure::PushRejected;
-            let on = words::Subject { issue: "smoke", ref_name, remote, me: who, adoption: None };
+            let on = words::Subject {
+                issue: "smoke",
+                ref_name,
+                remote,
+                me: who,
+                adoption: None,
+                lane_lock,
+            };
             output::line(&words::line(&Verdict::SmokeFail(failure), &on));
             return FAILED;
         }
     };
     let ref_name = issue_ref(issue);
-    let on = words::Subject { issue, ref_name: &ref_name, remote, me: who, adoption: None };
+    let on =
+        words::Subject { issue, ref_name: &ref_name, remote, me: who, adoption: None, lane_lock };
     let verdict = Verdict::Infra { detail, oid: None };
     output::line(&words::line(&verdict, &on));
     exit(&verdict)

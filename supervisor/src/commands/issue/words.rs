@@ -1,11 +1,10 @@
 //! Verdicts as the one line that the predecessor prints.
 
+use super::lane_lock::LaneLock;
 use crate::decide::issue::{AdoptedHow, Expect, ReleasedHow, SmokeFailure, Verdict, Who};
 
 /// Branches that a refusal names.
 const MOST_BRANCHES: usize = 8;
-/// The lane lock's answer: it decorates and never decides, and is not asked.
-const LANE_LOCK: &str = "unmeasured(not-probed)";
 const REMEDY: &str = "(NOT retryable: this machine has no working git credentials for the remote; set up its ssh key, token or credential helper first)";
 
 /// What a line needs beside the verdict.
@@ -21,6 +20,8 @@ pub(super) struct Subject<'a> {
     pub(super) me: &'a Who,
     /// An adoption's expectation and audit.
     pub(super) adoption: Option<(&'a Expect, Option<(&'static str, &'a str)>)>,
+    /// The lane lock's answer: it decorates and never decides.
+    pub(super) lane_lock: &'a LaneLock,
 }
 
 /// The line, without its end.
@@ -35,16 +36,22 @@ fn words(verdict: &Verdict, on: &Subject<'_>) -> String {
     match verdict {
         Verdict::Held { oid, reentrant } => {
             let tail = if *reentrant { " (re-entrant)" } else { "" };
-            format!("HELD {head} sha={oid} {us} lane-lock={LANE_LOCK}{tail}")
+            format!("HELD {head} sha={oid} {us} lane-lock={}{tail}", on.lane_lock.state())
         }
         Verdict::Lost { oid, holder, pid } => {
             let pid = pid.map(|pid| format!(" holder-pid={pid}")).unwrap_or_default();
             format!("LOST {head} sha={oid} {}{pid}", theirs(holder))
         }
-        Verdict::LegacyBranch { refs } => format!(
-            "LOST issue={issue} reason=legacy-branch-lock detail={} exists on {remote} claim-ref=free resume=documented-procedure lane-evidence=none lane-lock={LANE_LOCK} (a branch of this issue exists and its lock is free: find out whose work the branch is, ask its owner, and follow the written procedure for resumed work)",
-            branches(refs)
-        ),
+        Verdict::LegacyBranch { refs } => {
+            let lock = on.lane_lock;
+            let (reason, where_, advice) = lock.legacy();
+            format!(
+                "LOST issue={issue} reason={reason} detail={} exists on {remote} claim-ref=free resume=documented-procedure lane-evidence={} lane-lock={}{where_} ({advice})",
+                branches(refs),
+                lock.evidence(),
+                lock.state(),
+            )
+        }
         Verdict::VerifyOk { oid } => format!("VERIFY-OK {head} sha={oid} {us}"),
         Verdict::NoClaimRef => format!("VERIFY-FAIL issue={issue} reason=no-claim-ref"),
         Verdict::VerifyFail { oid, holder } => format!(
@@ -82,7 +89,7 @@ fn words(verdict: &Verdict, on: &Subject<'_>) -> String {
         ),
         Verdict::OpenPr => format!("RELEASE-REFUSED issue={issue} reason=open-pr open-prs=1"),
         Verdict::OpenPrUnknown => format!(
-            "RELEASE-REFUSED issue={issue} reason=open-pr-check-unavailable (set CLAIM_OPEN_PR_CMD to a command that ends with 0 if a pull request of the issue is open and with 1 if none is)"
+            "RELEASE-REFUSED issue={issue} reason=open-pr-check-unavailable (configure [forge], or set CLAIM_OPEN_PR_CMD to a command that ends with 0 if a pull request of the issue is open and with 1 if none is)"
         ),
         Verdict::SmokeOk => format!(
             "SMOKE-OK remote={remote} namespace=refs/claims/* (created, read back and deleted)"
@@ -172,7 +179,11 @@ mod tests {
     ) -> String {
         let me = Who { machine: "box-a".into(), actor: "flow".into() };
         let ref_name = "refs/claims/issue-7";
-        line(verdict, &Subject { issue: "7", ref_name, remote: "origin", me: &me, adoption })
+        let lane_lock = &LaneLock::default();
+        line(
+            verdict,
+            &Subject { issue: "7", ref_name, remote: "origin", me: &me, adoption, lane_lock },
+        )
     }
 
     #[test]

@@ -186,6 +186,15 @@ fn desk(config: Option<&Path>, which: &Which) -> Result<Desk, Failure> {
     Ok(desk)
 }
 
+/// A desk for a command that only wants to know, on behalf of `pid` if it names one. `None`: no lane root is known.
+///
+/// Without environment and configuration the predecessor's place is looked at, if it is there.
+pub(super) fn inquirer(config: Option<&Path>, pid: Option<u32>) -> Result<Option<Desk>, Failure> {
+    let mut desk = desk(config, &Which { issue: 0, dir: None, pid, actor: None })?;
+    desk.now_ms = unix_ms();
+    Ok(desk.lane_root.is_dir().then_some(desk))
+}
+
 fn note(text: &str) {
     output::note(&format!("[lane-lock] {}", crate::text::harmless(text)));
 }
