@@ -102,6 +102,8 @@ pub struct Lane {
     pub waiting: Vec<ControlId>,
     /// Processes that work in the lane beside its worker.
     pub strangers: Vec<Stranger>,
+    /// An observed lane in which it cannot be told who works there.
+    pub cannot_tell: bool,
     /// The directory's epoch, from when it was taken.
     pub epoch: Option<u64>,
 }
@@ -182,6 +184,7 @@ impl Lane {
             again: false,
             waiting: Vec::new(),
             strangers: Vec::new(),
+            cannot_tell: false,
             epoch: None,
         }
     }
@@ -255,6 +258,7 @@ impl Lane {
             run_started_ms: started.map(|started| started.started_at_ms),
             issue: self.issue,
             failures: u32::try_from(self.history.failures.len()).unwrap_or(u32::MAX),
+            cannot_tell: self.cannot_tell && self.run.is_none(),
             degraded: started.map(|started| started.degraded.clone()).unwrap_or_default(),
             intruders: self
                 .strangers

@@ -74,6 +74,9 @@ pub struct LaneView {
     /// Why limits or tree kill are weaker than configured, for the current run.
     #[serde(default)]
     pub degraded: Vec<String>,
+    /// It cannot be told who works in this observed lane; the reason says why.
+    #[serde(default)]
+    pub cannot_tell: bool,
     /// Processes that work in the lane beside its worker.
     #[serde(default)]
     pub intruders: Vec<IntruderView>,

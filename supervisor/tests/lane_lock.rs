@@ -407,7 +407,7 @@ fn sessions_and_a_daemon_see_one_lock() {
         pidns: named.pidns,
         cgroup: None,
     };
-    locks.name_worker(&lane, &open).unwrap();
+    locks.name_worker(&lane, &open, &us, |one| judge(&Root::live(), one, &machine)).unwrap();
     let probe = at.lane(&["probe", "7", "--pid", &other.pid()]);
     assert_eq!(
         (probe.field("liveness"), probe.field("holder-pid")),

@@ -14,7 +14,7 @@ use crate::{
 pub const SLACK_MS: i64 = 2000;
 
 /// Inode of the initial time namespace (`PROC_TIME_INIT_INO`, include/linux/proc_ns.h).
-const INITIAL_TIME_NAMESPACE: u64 = 0xEFFF_FFFA;
+pub const INITIAL_TIME_NAMESPACE: u64 = 0xEFFF_FFFA;
 
 /// Judges a recorded process by what was seen.
 #[must_use]

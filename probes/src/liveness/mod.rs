@@ -16,7 +16,7 @@ mod recorded;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{SLACK_MS, decide};
+pub use decide::{INITIAL_TIME_NAMESPACE, SLACK_MS, decide};
 pub use observe::{Observed, Sight, StartWindow, Table, judge, judge_as, observe};
 pub use recorded::{Judged, Recorded};
 

@@ -44,6 +44,11 @@ impl Dispatcher {
         };
         lane.step = Step::Idle;
         lane.next_start = Some(now.after(LOOK_EVERY));
+        lane.cannot_tell = match &looked {
+            Looked::CannotTell(_) => true,
+            Looked::Young { .. } => lane.cannot_tell,
+            Looked::Nobody | Looked::Shell(_) | Looked::Somebody(_) => false,
+        };
         let visitor = match looked {
             Looked::Somebody(visitor) => visitor,
             Looked::Nobody => return self.vacant(id, None, now, turn),

@@ -162,6 +162,9 @@ impl Performer {
             {
                 self.preparer.name_worker(&open.lane, worker.clone());
             }
+            if let Write::RunEnded(row) = write {
+                self.preparer.no_worker(&row.lane);
+            }
         }
         let notices = self.rendered(notices, now, false);
         let told = notices.clone();

@@ -26,7 +26,7 @@ use crate::{
     event::{Event, Looked, Preparation},
     ids::LaneId,
     keeper::protocol::StopSignal,
-    lanes::lock::{LaneLocks, Taking},
+    lanes::lock::{LaneLocks, LockError, Taking},
     sources::Events,
     store::rows::OpenWorker,
 };
@@ -40,6 +40,7 @@ enum Job {
     Patrol(Vec<Post>),
     Sweep(Post, StopSignal),
     NameWorker(LaneId, OpenWorker),
+    NoWorker(LaneId),
     Release(LaneId),
 }
 
@@ -109,6 +110,11 @@ impl Preparer {
         self.send(Job::NameWorker(lane.clone(), worker));
     }
 
+    /// Takes the worker's name out of the lane's lock: it is gone.
+    pub fn no_worker(&self, lane: &LaneId) {
+        self.send(Job::NoWorker(lane.clone()));
+    }
+
     /// Gives the lane back.
     pub fn release(&self, lane: &LaneId) {
         self.send(Job::Release(lane.clone()));
@@ -152,24 +158,41 @@ impl Bench {
                     tracing::info!(run = %post.run, ?how, signalled, "a tree without a keeper was signalled");
                 }
                 Job::NameWorker(lane, worker) => {
-                    let named = self
-                        .canonical(&lane)
-                        .zip(self.locks.as_mut())
-                        .map(|(dir, locks)| locks.name_worker(&dir, &worker));
-                    if let Some(Err(error)) = named {
-                        tracing::warn!(%error, %lane, "the lane's lock does not name its worker");
-                    }
+                    let named =
+                        self.canonical(&lane).zip(self.locks.as_mut()).map(|(dir, locks)| {
+                            locks.name_worker(&dir, &worker, &self.warden, |recorded| {
+                                judge(&Root::live(), recorded, &self.warden.machine)
+                            })
+                        });
+                    self.told(named, &lane, "the lane's lock does not name its worker");
                 }
-                Job::Release(lane) => {
-                    let released = self
-                        .canonical(&lane)
-                        .zip(self.locks.as_mut())
-                        .map(|(dir, locks)| locks.release(&dir, &self.warden, unix_ms()));
-                    if let Some(Err(error)) = released {
-                        tracing::warn!(%error, %lane, "the lane's lock was not released");
-                    }
+                Job::NoWorker(lane) => {
+                    let done =
+                        self.canonical(&lane).zip(self.locks.as_mut()).map(|(dir, locks)| {
+                            locks.no_worker(&dir, &self.warden, |recorded| {
+                                judge(&Root::live(), recorded, &self.warden.machine)
+                            })
+                        });
+                    self.told(done, &lane, "the lane's lock names a worker that is gone");
                 }
+                Job::Release(lane) => self.release(&lane),
             }
+        }
+    }
+
+    fn release(&mut self, lane: &LaneId) {
+        let released = self
+            .canonical(lane)
+            .zip(self.locks.as_mut())
+            .map(|(dir, locks)| locks.release(&dir, &self.warden, unix_ms()));
+        self.told(released, lane, "the lane's lock was not released");
+    }
+
+    /// A store that failed is opened anew by whoever needs it next: it may have been removed or replaced.
+    fn told(&mut self, done: Option<Result<(), LockError>>, lane: &LaneId, what: &str) {
+        if let Some(Err(error)) = done {
+            tracing::warn!(%error, %lane, "{what}");
+            self.locks = None;
         }
     }
 
@@ -200,6 +223,8 @@ impl Bench {
             }
         };
         if let Some(by) = self.occupant(&canonical) {
+            // Whoever is there must be able to lock it.
+            self.release(lane);
             return Preparation::Occupied(by);
         }
         Preparation::Taken { reading: measure(&canonical, self.wants_pressure), epoch }
@@ -214,11 +239,13 @@ impl Bench {
         };
         let machine = self.warden.machine.clone();
         let locks = self.locks.insert(locks);
-        locks
-            .take(dir, lane, &self.warden, unix_ms(), |recorded| {
-                judge(&Root::live(), recorded, &machine)
-            })
-            .map_err(|error| error.to_string())
+        let taken = locks.take(dir, lane, &self.warden, unix_ms(), |recorded| {
+            judge(&Root::live(), recorded, &machine)
+        });
+        taken.map_err(|error| {
+            self.locks = None;
+            error.to_string()
+        })
     }
 
     fn look(&self, lane: &LaneId) -> Looked {
@@ -263,7 +290,7 @@ fn shown(occupant: Occupant) -> String {
 }
 
 /// This process and its ancestors: the terminal from which the daemon was started may sit in a lane.
-fn ancestors() -> Vec<u32> {
+pub(crate) fn ancestors() -> Vec<u32> {
     let mut chain = vec![std::process::id()];
     while let Some(&newest) = chain.last()
         && chain.len() < 64

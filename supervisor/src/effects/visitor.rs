@@ -11,7 +11,7 @@ use std::{
 
 use lanewarden_probes::{
     Root,
-    identity::{self, Occupant},
+    identity::{self, Occupancy, Occupant},
 };
 
 use crate::{
@@ -25,8 +25,8 @@ const MOST_HOPS: usize = 64;
 /// Who works in `dir`, and is neither we nor one of those that started us.
 pub(crate) fn visitor(dir: &Path, ancestors: &[u32]) -> Looked {
     let root = Root::live();
-    let occupants = match identity::occupants(&root, dir) {
-        Ok(found) => found.occupants,
+    let Occupancy { occupants, unreadable } = match identity::occupants(&root, dir) {
+        Ok(found) => found,
         Err(error) => return Looked::CannotTell(error.to_string()),
     };
     let shells = login_shells();
@@ -37,14 +37,21 @@ pub(crate) fn visitor(dir: &Path, ancestors: &[u32]) -> Looked {
         }
         if is_interactive_shell(&root, pid, &shells) {
             resting.get_or_insert(pid);
-        } else {
+        } else if !is_terminal_server(&root, pid, &shells) {
             workers.insert(pid);
         }
     }
-    let Some(&first) = workers.first() else {
-        return match resting {
-            Some(pid) => Looked::Shell(format!("a shell waits there for its user, pid {pid}")),
-            None => Looked::Nobody,
+    // Who sits at a terminal is rather the agent than a helper that was left behind.
+    let at_terminal = workers.iter().find(|pid| terminal(&root, **pid));
+    let Some(&first) = at_terminal.or_else(|| workers.first()) else {
+        let shell = resting.map(|pid| format!("a shell waits there for its user, pid {pid}"));
+        return match (shell, unreadable) {
+            (None, 0) => Looked::Nobody,
+            (Some(shell), 0) => Looked::Shell(shell),
+            (shell, hidden) => Looked::CannotTell(format!(
+                "{hidden} processes of other users may not be asked where they work (CAP_SYS_PTRACE){}",
+                shell.map(|shell| format!("; {shell}")).unwrap_or_default()
+            )),
         };
     };
     let pid = outermost(&root, first, &workers);
@@ -88,14 +95,33 @@ fn login_shells() -> Vec<PathBuf> {
 
 /// Whether it waits at a terminal for what its user types. What cannot be read is no shell: it counts as a worker.
 fn is_interactive_shell(root: &Root, pid: u32, shells: &[PathBuf]) -> bool {
-    let has_terminal = matches!(identity::stat(root, pid), Ok(Ok(stat)) if stat.tty_nr != 0);
-    let is_listed =
-        || matches!(identity::exe(root, pid), Ok(Ok(program)) if shells.contains(&program));
     let has_no_task = || match identity::cmdline(root, pid) {
         Ok(Ok(words)) => words.iter().skip(1).all(|word| is_mere_option(word)),
         Ok(Err(_)) | Err(_) => false,
     };
-    has_terminal && is_listed() && has_no_task()
+    terminal(root, pid) && is_listed(root, pid, shells) && has_no_task()
+}
+
+/// Whether it keeps terminals for others, as tmux does, which stays in the directory in which it was started: listed in
+/// shells(5), without a terminal of its own, and with the other end of one.
+fn is_terminal_server(root: &Root, pid: u32, shells: &[PathBuf]) -> bool {
+    !terminal(root, pid) && is_listed(root, pid, shells) && keeps_terminals(root, pid)
+}
+
+fn keeps_terminals(root: &Root, pid: u32) -> bool {
+    let fds = std::fs::read_dir(root.proc().join(pid.to_string()).join("fd"));
+    fds.into_iter()
+        .flatten()
+        .flatten()
+        .any(|fd| std::fs::read_link(fd.path()).is_ok_and(|target| target.ends_with("ptmx")))
+}
+
+fn terminal(root: &Root, pid: u32) -> bool {
+    matches!(identity::stat(root, pid), Ok(Ok(stat)) if stat.tty_nr != 0)
+}
+
+fn is_listed(root: &Root, pid: u32, shells: &[PathBuf]) -> bool {
+    matches!(identity::exe(root, pid), Ok(Ok(program)) if shells.contains(&program))
 }
 
 /// `-i`, `--login`, `+o`; not `-c`, not the name of a script.

@@ -33,6 +33,8 @@ pub struct Desk {
     pub actor: String,
     /// The process that was named, if one was.
     pub pid: Option<u32>,
+    /// Where the walk for the session begins; `None`: at our parent.
+    pub from: Option<u32>,
     /// Now, milliseconds since the epoch.
     pub now_ms: i64,
     /// A fresh random number, for the lease.
@@ -103,7 +105,7 @@ impl Desk {
 
     fn session(&self, dir: &Path) -> Session {
         let machine = self.machines.first().map_or("-", String::as_str);
-        session(machine, &self.actor, self.pid, dir)
+        session(machine, &self.actor, self.pid, self.from, dir)
     }
 
     fn judge(&self, me: Option<Identity>) -> Judge {

@@ -121,14 +121,34 @@ impl LaneLocks {
         })
     }
 
-    /// Names the worker that lives in the lane now.
+    /// Names the worker that lives in the lane now, of whom `warden` learns the end: a warden that adopted it follows the
+    /// one that took the lane.
     ///
     /// # Errors
     /// [`LockError`].
-    pub fn name_worker(&mut self, dir: &Path, worker: &OpenWorker) -> Result<(), LockError> {
+    pub fn name_worker(
+        &mut self,
+        dir: &Path,
+        worker: &OpenWorker,
+        warden: &Recorded,
+        judge: impl Fn(&Recorded) -> Judged,
+    ) -> Result<(), LockError> {
         let name = key(dir)?;
         let image = self.image();
+        let issue = predecessor::issue_of_dir(&self.lane_root, dir);
+        let _flocks = waits::flocks(&predecessor::lock_files(&self.place.dir, dir, issue))?;
         self.place.write("naming a worker", |store| {
+            let Some(held) = rows::by_dir(store, name)?.filter(|held| held.kind == Kind::Daemon)
+            else {
+                return Ok(());
+            };
+            let ours = same(&held.holder, warden);
+            if !ours && !judge(&held.holder).verdict.is_dead() {
+                return Ok(());
+            }
+            if !ours {
+                rows::set_holder(store, name, warden)?;
+            }
             store
                 .execute(
                     "UPDATE lane_lock SET worker_pid = ?2, worker_boot = ?3, worker_ticks = ?4, worker_pidns = ?5 \
@@ -141,10 +161,42 @@ impl LaneLocks {
                         signed(worker.pidns),
                     ],
                 )?;
-            if let Some(held) = rows::by_dir(store, name)?.filter(|held| held.kind == Kind::Daemon) {
-                image.replace(None, &held)?;
+            match rows::by_dir(store, name)? {
+                Some(now) => Ok(image.replace(Some(&held), &now)?),
+                None => Ok(()),
             }
-            Ok(())
+        })
+    }
+
+    /// The lane's worker is gone, and its warden keeps the lane. One that lives keeps its name there.
+    ///
+    /// # Errors
+    /// [`LockError`].
+    pub fn no_worker(
+        &mut self,
+        dir: &Path,
+        warden: &Recorded,
+        judge: impl Fn(&Recorded) -> Judged,
+    ) -> Result<(), LockError> {
+        let name = key(dir)?;
+        let image = self.image();
+        let issue = predecessor::issue_of_dir(&self.lane_root, dir);
+        let _flocks = waits::flocks(&predecessor::lock_files(&self.place.dir, dir, issue))?;
+        self.place.write("taking a worker's name out", |store| {
+            let Some(held) = rows::by_dir(store, name)?.filter(|held| same(&held.holder, warden))
+            else {
+                return Ok(());
+            };
+            if held.worker.as_ref().is_some_and(|worker| !judge(worker).verdict.is_dead()) {
+                return Ok(());
+            }
+            store.execute(
+                "UPDATE lane_lock SET worker_pid = NULL, worker_boot = NULL, worker_ticks = NULL, \
+                 worker_pidns = NULL WHERE dir = ?1",
+                [name],
+            )?;
+            let now = Held { worker: None, ..held.clone() };
+            Ok(image.replace(Some(&held), &now)?)
         })
     }
 
@@ -198,8 +250,10 @@ impl LaneLocks {
         let rows = self.place.read("listing lane locks", rows::all)?;
         let records = without_images(records, &rows);
         for held in records {
+            let of_our_number = held.issue.is_some() && held.issue == issue;
+            // Where we would write a record, whatever stands there counts, for whichever directory it was taken.
             let here = Path::new(&held.dir) == dir
-                || held.unreadable.is_some() && held.issue.is_some() && held.issue == issue;
+                || of_our_number && (self.shell || held.unreadable.is_some());
             let stands = standing(&held, judge);
             if here && !stands.is_over() && !same(&stands.who, warden) {
                 return Ok(Some(held_by(&held, &stands)));
@@ -302,7 +356,7 @@ mod tests {
             pidns: us.pidns,
             cgroup: None,
         };
-        locks.name_worker(root.path(), &worker).unwrap();
+        locks.name_worker(root.path(), &worker, &dead, judge).unwrap();
         let mut third = us;
         third.ticks = Some(2);
         assert!(matches!(

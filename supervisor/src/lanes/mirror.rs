@@ -34,16 +34,14 @@ impl Image {
         Self { lane_root: lane_root.to_owned(), locks: locks.to_owned(), wanted }
     }
 
-    /// Puts the image of `now` in place of that of `before`, by rename. The two file locks must be held.
+    /// Puts the image of `now` in place of that of `before`, by rename: at no moment is a held lane without one. The two
+    /// file locks must be held.
     ///
     /// # Errors
     /// A file that cannot be written or removed.
     pub(super) fn replace(&self, before: Option<&Held>, now: &Held) -> Result<(), LockError> {
-        before.map_or(Ok(()), |before| self.remove(before))?;
-        if !self.wanted {
-            return Ok(());
-        }
-        for issue in self.issues(now) {
+        let wanted = if self.wanted { self.issues(now) } else { Vec::new() };
+        for &issue in &wanted {
             let path = self.path(issue);
             write(&path, &text(issue, now)).map_err(|source| LockError::File {
                 doing: "writing the shell tools' record",
@@ -51,7 +49,7 @@ impl Image {
                 source,
             })?;
         }
-        Ok(())
+        before.map_or(Ok(()), |before| self.remove_but(before, &wanted))
     }
 
     /// Removes an image, wanted or not. A record that somebody else wrote meanwhile has another nonce and stays.
@@ -59,7 +57,11 @@ impl Image {
     /// # Errors
     /// A file that cannot be removed.
     pub(super) fn remove(&self, held: &Held) -> Result<(), LockError> {
-        for issue in self.issues(held) {
+        self.remove_but(held, &[])
+    }
+
+    fn remove_but(&self, held: &Held, kept: &[u64]) -> Result<(), LockError> {
+        for issue in self.issues(held).into_iter().filter(|issue| !kept.contains(issue)) {
             let found = predecessor::record(&self.locks, issue);
             if !found.is_some_and(|record| is_of(&record, held)) {
                 continue;

@@ -3,7 +3,7 @@
 use lanewarden_probes::{
     Root,
     identity::{self, BootId, Identity},
-    liveness::Recorded,
+    liveness::{INITIAL_TIME_NAMESPACE, Recorded},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -157,6 +157,29 @@ pub(super) fn next_epoch(connection: &Connection, dir: &str) -> rusqlite::Result
     Ok(u64::try_from(epoch).unwrap_or(0))
 }
 
+/// Another warden follows the one that took the directory.
+pub(super) fn set_holder(
+    connection: &Connection,
+    dir: &str,
+    holder: &Recorded,
+) -> rusqlite::Result<()> {
+    connection
+        .execute(
+            "UPDATE lane_lock SET warden_pid = ?2, warden_boot = ?3, warden_ticks = ?4, warden_pidns = ?5, \
+             warden_timens = ?6, warden_pidfs = ?7 WHERE dir = ?1",
+            params![
+                dir,
+                holder.pid,
+                holder.boot.as_ref().map(BootId::full),
+                signed(holder.ticks),
+                signed(holder.pidns),
+                signed(holder.timens),
+                signed(holder.pidfs_ino),
+            ],
+        )
+        .map(drop)
+}
+
 /// Removes a directory's lock. Its epoch stays.
 pub(super) fn delete(connection: &Connection, dir: &str) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM lane_lock WHERE dir = ?1", [dir]).map(drop)
@@ -178,6 +201,10 @@ pub(super) fn note_clock(connection: &Connection) -> rusqlite::Result<()> {
     let root = Root::live();
     let Ok(Ok(boot)) = identity::boot_id(&root) else { return Ok(()) };
     let timens = identity::time_namespace(&root, std::process::id()).ok().and_then(Result::ok);
+    // Numbers of other time namespaces are given out again within a boot, with another clock behind them.
+    if timens.is_some_and(|timens| timens != INITIAL_TIME_NAMESPACE) {
+        return Ok(());
+    }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let now_ms = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
     connection

@@ -41,15 +41,22 @@ pub enum Doubt {
     NotLive(String),
 }
 
-/// Finds out who asks. Writes nothing, refuses nothing: what follows from a doubt is the caller's matter.
+/// Finds out who asks: `named`, else the outermost inside `dir` of `from` (our parent) and its ancestors. Writes nothing, refuses nothing: what follows from a doubt is the caller's matter.
 #[must_use]
-pub fn session(machine: &str, actor: &str, named: Option<u32>, dir: &Path) -> Session {
+pub fn session(
+    machine: &str,
+    actor: &str,
+    named: Option<u32>,
+    from: Option<u32>,
+    dir: &Path,
+) -> Session {
     let root = Root::live();
     if let Some(pid) = named {
         return resolved(&root, Scope::Explicit, pid, machine, actor);
     }
-    let parent =
-        rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
+    let parent = from.or_else(|| {
+        rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok())
+    });
     let none = |doubt| Session { scope: Scope::Ephemeral, identity: None, doubt: Some(doubt) };
     let Some(parent) = parent else { return none(Doubt::NoDurableProcess) };
     match identity::outermost_ancestor_inside(&root, parent, dir) {

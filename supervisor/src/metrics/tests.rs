@@ -31,6 +31,7 @@ fn lane(name: &str, mode: Mode, state: LaneState) -> LaneView {
         run_started_ms: None,
         issue: None,
         failures: 2,
+        cannot_tell: false,
         intruders: Vec::new(),
         degraded: Vec::new(),
         last: None,

@@ -23,6 +23,7 @@ pub(super) fn lane(id: &str, state: LaneState) -> LaneView {
         run_started_ms: None,
         issue: None,
         failures: 0,
+        cannot_tell: false,
         intruders: Vec::new(),
         degraded: Vec::new(),
         last: None,

@@ -15,9 +15,9 @@ use crate::{
     claims::{ClaimRow, Namespace, ParsedClaim, Scratch, redact_url, snapshot},
     clock::unix_ms,
     config::{Config, Mode},
-    effects::visitor::visitor,
+    effects::{prepare::ancestors, visitor::visitor},
     event::Looked,
-    sources::adoption::judge_worker,
+    sources::{adoption::judge_worker, control::socket_path},
     store::{
         self,
         rows::{LaneRow, OpenRun},
@@ -58,6 +58,10 @@ fn settled_view(config: &Config) -> Option<BoxView> {
 pub(super) fn gather(config: &Config) -> Result<(Vec<Row>, Vec<String>), Failure> {
     let mut incomplete = Vec::new();
     let view = settled_view(config);
+    let hung = view.is_none() && is_hung(config);
+    if hung {
+        incomplete.push("the daemon holds its socket and does not answer".to_owned());
+    }
     let memory = match remember(config) {
         Ok(memory) => Some(memory),
         Err(why) => {
@@ -70,7 +74,7 @@ pub(super) fn gather(config: &Config) -> Result<(Vec<Row>, Vec<String>), Failure
     let mut rows: Vec<Row> = config
         .lanes
         .iter()
-        .map(|lane| own_row(config, lane, view.as_ref(), memory.as_ref()))
+        .map(|lane| own_row(config, lane, view.as_ref(), memory.as_ref(), hung))
         .collect();
     if let Some(remote) = &config.remote {
         match claims(remote) {
@@ -79,6 +83,11 @@ pub(super) fn gather(config: &Config) -> Result<(Vec<Row>, Vec<String>), Failure
         }
     }
     Ok((rows, incomplete))
+}
+
+/// Whether somebody listens at the daemon's socket who did not answer.
+fn is_hung(config: &Config) -> bool {
+    std::os::unix::net::UnixStream::connect(socket_path(&config.runtime_dir)).is_ok()
 }
 
 fn remember(config: &Config) -> Result<Memory, String> {
@@ -99,6 +108,7 @@ fn own_row(
     lane: &crate::config::Lane,
     view: Option<&BoxView>,
     memory: Option<&Memory>,
+    hung: bool,
 ) -> Row {
     let id = lane.id.as_str();
     let seen = view.and_then(|view| view.lanes.iter().find(|seen| seen.id == id));
@@ -106,7 +116,14 @@ fn own_row(
     let remembered = memory.and_then(|memory| memory.lanes.get(id));
     let judged = match seen {
         Some(seen) => with_daemon(config, seen, open),
-        None => without_daemon(config, lane, open, remembered, memory.is_some()),
+        None => match without_daemon(config, lane, open, remembered, memory.is_some()) {
+            // Nobody was looked for and found dead: the daemon may know of a worker, if only it answered.
+            dead if hung && dead.verdict.is_dead() && open.is_none() => judged(
+                Liveness::UnknownProbe,
+                "the daemon does not answer, and may have a worker there",
+            ),
+            judged => judged,
+        },
     };
     let mut row = Row::new(config.machine.as_str(), id, judged);
     row.state = seen.map(|seen| seen.state).or_else(|| remembered.map(|row| row.state));
@@ -124,6 +141,10 @@ fn with_daemon(config: &Config, seen: &LaneView, open: Option<&OpenRun>) -> Judg
         let reason = seen.reason.as_deref().unwrap_or("no reason given");
         judged(Liveness::NoWorker, format!("{}: {reason}", seen.state))
     };
+    if seen.cannot_tell {
+        let why = seen.reason.clone().unwrap_or_default();
+        return judged(Liveness::UnknownProbe, why);
+    }
     if seen.pid.is_none() {
         return explained();
     }
@@ -174,7 +195,7 @@ fn without_daemon(
 /// An observed lane without a daemon: whoever is there now.
 fn by_looking(lane: &crate::config::Lane) -> Judged {
     let looked = match std::fs::canonicalize(&lane.dir) {
-        Ok(dir) => visitor(&dir, &[std::process::id()]),
+        Ok(dir) => visitor(&dir, &ancestors()),
         Err(error) => Looked::CannotTell(format!("{}: {error}", lane.dir.display())),
     };
     match looked {

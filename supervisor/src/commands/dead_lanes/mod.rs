@@ -42,19 +42,28 @@ pub(super) fn dead_lanes(
     let (mut lanes, incomplete) = gather::gather(config)?;
     pulls::ask(config, &mut lanes)?;
     let report = rows::count(config, lanes, incomplete, certify);
-    if let Some(path) = textfile {
-        textfile::write(path, &report, began, unix_ms()).map_err(|error| {
-            Failure::new(FAILED, format!("writing {}: {error}", path.display()))
-        })?;
-    }
+    let written = textfile.map(|path| {
+        textfile::write(path, &report, began, unix_ms())
+            .map_err(|error| format!("writing {}: {error}", path.display()))
+    });
+    // The findings first: a file that cannot be written must not hide them.
     if json {
         output::json(&report);
     } else {
         report::print(&report, certify);
     }
-    Ok(match (report.dead > 0, report.certified) {
-        (true, _) => FOUND,
-        (false, true) => OK,
-        (false, false) => FAILED,
-    })
+    let lost = match written {
+        Some(Err(words)) => Some(Failure::new(FAILED, words)),
+        Some(Ok(())) | None => None,
+    };
+    match (report.dead > 0, lost) {
+        (true, lost) => {
+            if let Some(failure) = lost {
+                output::error(&failure.words);
+            }
+            Ok(FOUND)
+        }
+        (false, Some(failure)) => Err(failure),
+        (false, None) => Ok(if report.certified { OK } else { FAILED }),
+    }
 }

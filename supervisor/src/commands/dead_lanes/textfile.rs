@@ -11,6 +11,16 @@ use lanewarden_probes::liveness::Liveness;
 use super::Report;
 
 pub(super) fn write(path: &Path, report: &Report, began_ms: i64, ended_ms: i64) -> io::Result<()> {
+    // Renaming over a device or a link would take it away from whoever needs it.
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if !there.is_file() => {
+            return Err(io::Error::other(
+                "there is something that is no regular file; name another",
+            ));
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(_) | Err(_) => {}
+    }
     let place =
         path.parent().filter(|place| !place.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The collector reads *.prom only: a half-written file must not bear that name.

@@ -68,7 +68,7 @@ pub(super) fn lane(what: LockCommand, config: Option<&Path>) -> Outcome {
             };
             say_all(&desk.status(issue, lock_root.as_deref()).map_err(usage)?, json.json)
         }
-        LockCommand::Guard { what: args::Guard::Install { repo } } => guard::install(&repo),
+        LockCommand::Guard { what: args::Guard::Install { repo } } => guard::install(&repo, config),
         LockCommand::Guard { what: args::Guard::Check { dir } } => guard::check(&dir, config),
     }
 }
@@ -161,6 +161,7 @@ fn bare(env: &Env) -> Desk {
         machines,
         actor: "flow".to_owned(),
         pid: None,
+        from: None,
         now_ms: unix_ms(),
         nonce: u64::from_ne_bytes(bytes),
         shell: false,
@@ -173,15 +174,9 @@ fn desk(config: Option<&Path>, which: &Which) -> Result<Desk, Failure> {
     let mut desk = around.desk()?;
     let actor = which.actor.as_deref().or_else(|| around.env.var("LANE_LOCK_ACTOR"));
     desk.actor = names::actor(actor.unwrap_or("flow")).map_err(usage)?;
-    desk.pid = match (which.pid, around.env.var("LANE_LOCK_PID")) {
-        (Some(pid), _) => Some(pid),
-        (None, Some(text)) => Some(
-            text.parse()
-                .ok()
-                .filter(|pid| *pid > 0)
-                .ok_or_else(|| usage(format!("LANE_LOCK_PID is {text:?}, which is no pid")))?,
-        ),
-        (None, None) => None,
+    desk.pid = match which.pid {
+        Some(pid) => Some(pid),
+        None => named_by(&around.env)?,
     };
     Ok(desk)
 }
@@ -193,6 +188,13 @@ pub(super) fn inquirer(config: Option<&Path>, pid: Option<u32>) -> Result<Option
     let mut desk = desk(config, &Which { issue: 0, dir: None, pid, actor: None })?;
     desk.now_ms = unix_ms();
     Ok(desk.lane_root.is_dir().then_some(desk))
+}
+
+/// The process that `LANE_LOCK_PID` names.
+fn named_by(env: &Env) -> Result<Option<u32>, Failure> {
+    let Some(text) = env.var("LANE_LOCK_PID") else { return Ok(None) };
+    let pid = text.parse().ok().filter(|pid| *pid > 0);
+    pid.map(Some).ok_or_else(|| usage(format!("LANE_LOCK_PID is {text:?}, which is no pid")))
 }
 
 fn note(text: &str) {
