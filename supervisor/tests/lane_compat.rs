@@ -8,9 +8,23 @@
 
 mod lane_support;
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use lane_support::{Roost, Sleeper};
+use lanewarden::{
+    ids::LaneId,
+    lanes::lock::{LaneLocks, Taking},
+    store::rows::OpenWorker,
+};
+use lanewarden_probes::{
+    Root,
+    identity::resolve,
+    liveness::{Judged, Recorded, judge},
+};
 
 /// A lane root whose configuration has `[compat] shell = true`.
 fn shared() -> (Roost, PathBuf) {
@@ -96,6 +110,103 @@ fn what_the_shell_tools_took_from_a_dead_session_is_theirs() {
     );
     at.lane(&["release", "7", "--force"]).is(0, "RELEASED");
     assert_eq!(fs::read_to_string(&record).unwrap(), text, "a forced release of ours leaves it");
+}
+
+/// The daemon's side, as a warden that is this very process.
+struct Warden {
+    locks: LaneLocks,
+    us: Recorded,
+    lane: LaneId,
+}
+
+impl Warden {
+    fn of(at: &Roost) -> Self {
+        Self {
+            locks: LaneLocks::open(&at.root(), true).unwrap(),
+            us: recorded(std::process::id()),
+            lane: LaneId::new("lane-7").unwrap(),
+        }
+    }
+
+    fn take(&mut self, dir: &Path) -> Taking {
+        self.locks.take(dir, &self.lane, &self.us, 1_000, judged).unwrap()
+    }
+
+    fn name(&mut self, dir: &Path, worker: &Sleeper) {
+        let worker = recorded(worker.0.id());
+        let open = OpenWorker {
+            pid: worker.pid.unwrap(),
+            start_ticks: worker.ticks.unwrap(),
+            boot_id: worker.boot.as_ref().unwrap().full().to_owned(),
+            pidns: worker.pidns,
+            cgroup: None,
+        };
+        self.locks.name_worker(dir, &open, &self.us, judged).unwrap();
+    }
+}
+
+fn recorded(pid: u32) -> Recorded {
+    Recorded::of(&resolve(&Root::live(), pid, "box-a", "warden").unwrap().identity)
+}
+
+fn judged(one: &Recorded) -> Judged {
+    judge(&Root::live(), one, "box-a")
+}
+
+#[test]
+fn the_daemons_record_names_who_lives_and_overwrites_nobody() {
+    let (at, locks) = shared();
+    let lane = at.root().join("lane-7");
+    fs::create_dir(&lane).unwrap();
+    let record = locks.join("lane-7.lock");
+    let us = std::process::id().to_string();
+    let mut warden = Warden::of(&at);
+
+    // A session of theirs holds the number for another directory.
+    let theirs = Sleeper::new();
+    let line = at.lane(&["acquire", "1", "--pid", &theirs.pid()]);
+    let text = format!(
+        "machine=box-a\nlane-dir=/elsewhere\npid={}\nboot-id={}\nstart-ticks={}\n",
+        theirs.pid(),
+        recorded(theirs.0.id()).boot.unwrap().full(),
+        line.field("start-ticks")
+    );
+    fs::write(&record, &text).unwrap();
+    assert!(matches!(warden.take(&lane), Taking::Held(_)));
+    assert_eq!(fs::read_to_string(&record).unwrap(), text);
+    drop(theirs);
+
+    assert!(matches!(warden.take(&lane), Taking::Taken { .. }));
+    assert_eq!(shell_reads(&record, "pid"), us, "no worker yet");
+    let mut worker = Sleeper::inside(&lane);
+    warden.name(&lane, &worker);
+    assert_eq!(shell_reads(&record, "pid"), worker.pid());
+    warden.locks.no_worker(&lane, &warden.us, judged).unwrap();
+    assert_eq!(shell_reads(&record, "pid"), worker.pid(), "it lives, whoever says otherwise");
+    worker.kill();
+    warden.locks.no_worker(&lane, &warden.us, judged).unwrap();
+    assert_eq!(shell_reads(&record, "pid"), us, "the warden keeps the lane between two workers");
+    warden.locks.release(&lane, &warden.us, 2_000).unwrap();
+    assert!(!record.exists());
+}
+
+#[test]
+fn a_warden_that_adopts_a_worker_holds_its_lane() {
+    let (at, _) = shared();
+    let lane = at.root().join("lane-7");
+    fs::create_dir(&lane).unwrap();
+    let mut warden = Warden::of(&at);
+    // The one before is dead: our number with another start.
+    let before = Recorded { ticks: Some(1), pidfs_ino: None, ..warden.us.clone() };
+    warden.locks.take(&lane, &warden.lane, &before, 1_000, judged).unwrap();
+    let mut worker = Sleeper::inside(&lane);
+    warden.name(&lane, &worker);
+    worker.kill();
+    warden.locks.no_worker(&lane, &warden.us, judged).unwrap();
+    let stranger = Sleeper::new();
+    let refused = at.lane(&["acquire", "7", "--pid", &stranger.pid()]);
+    refused.is(2, "OCCUPIED");
+    assert_eq!(refused.field("liveness"), "NO-WORKER");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use lanewarden_tests::{
     Home,
+    command::run_shell,
     git::{Bare, git},
     proc, until,
 };
@@ -92,6 +93,45 @@ fn a_lane_that_gave_up_is_not_certified_and_not_dead() {
         "{json}"
     );
     home.end();
+}
+
+#[test]
+fn a_daemon_that_hangs_is_not_absent() {
+    let mut home = Home::new("hung");
+    home.lane("a", &["exit", "1"]);
+    let warden = home.start();
+    home.until_state("a", "tripped");
+    warden.signal(Signal::STOP);
+    let report = home.run(&["dead-lanes", "--certify", "--json"]);
+    warden.signal(Signal::CONT);
+    assert_eq!(report.code, 1, "{report:?}");
+    let json = report.json();
+    assert_eq!(json["lanes"][0]["verdict"], "UNKNOWN-PROBE", "{json}");
+    assert!(json["incomplete"].as_array().is_some_and(|why| !why.is_empty()), "{json}");
+    home.end();
+}
+
+#[test]
+fn a_textfile_that_cannot_be_written_hides_no_finding() {
+    let mut home = Home::new("no-textfile");
+    home.lane("a", &["sleep"]);
+    let warden = home.start();
+    let worker = home.until_running("a");
+    warden.kill9();
+    for keeper in home.keepers() {
+        proc::signal(keeper, Signal::KILL);
+    }
+    proc::signal(worker, Signal::KILL);
+    proc::until_gone(worker);
+    let fifo = home.at("fifo.prom");
+    assert_eq!(run_shell(&format!("mkfifo {fifo}")).code, 0);
+    for place in [home.at("no/such/x.prom"), fifo.clone()] {
+        let report = home.run(&["dead-lanes", "--textfile", &place]);
+        assert_eq!(report.code, 3, "{report:?}");
+        assert!(report.stdout.contains("DEAD-NO-PROCESS"), "{report:?}");
+        assert!(report.stderr.contains(&place), "{report:?}");
+    }
+    assert_eq!(run_shell(&format!("test -p {fifo}")).code, 0, "it is still what it was");
 }
 
 #[test]

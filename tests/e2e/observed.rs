@@ -3,16 +3,18 @@
 #![expect(clippy::disallowed_methods, reason = "the occupant is somebody else's process")]
 
 use std::{
+    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
 use lanewarden_tests::{
-    Home,
+    Home, command,
     git::Bare,
     ntfy::Ntfy,
     proc,
     requires::{MemoryGroup, Need, has},
+    scene::{Scene, file},
     until, until_within, worker_program,
 };
 
@@ -117,12 +119,54 @@ fn without_a_daemon_the_report_looks_for_itself() {
     home.plan.remote = None;
     home.configure();
     let report = home.run(&["dead-lanes", "--json"]).json();
-    assert_eq!(report["lanes"][0]["verdict"], "NO-WORKER", "{report}");
+    // Other users' processes may not be asked where they work, but by root.
+    let root = rustix::process::geteuid().is_root();
+    let empty = if root { "NO-WORKER" } else { "UNKNOWN-PROBE" };
+    assert_eq!(report["lanes"][0]["verdict"], empty, "{report}");
     let occupant = Occupant::enter(&home, "o", "exec sleep 1000");
     let report = home.run(&["dead-lanes", "--json"]).json();
     assert_eq!(report["lanes"][0]["verdict"], "ALIVE", "{report}");
     let pid = occupant.pid().to_string();
     assert!(report["lanes"][0]["detail"].as_str().unwrap().contains(&pid), "{report}");
+}
+
+#[test]
+fn whoever_may_not_be_asked_leaves_a_lane_unmeasured() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let scene = Scene::default();
+    let place = scene.path().display().to_string();
+    std::fs::create_dir(scene.path().join("o")).unwrap();
+    let config = file(
+        &scene,
+        "config.toml",
+        &format!(
+            "machine = \"m\"\nlane_root = \"{place}\"\nstate_dir = \"{place}/state\"\n\
+             [[lane]]\nid = \"o\"\ndir = \"{place}/o\"\nmode = \"observe\"\n"
+        ),
+    );
+    let mut asked = command::command(Path::new("setpriv"));
+    asked.args(["--reuid=61001", "--regid=61001", "--clear-groups", "--"]);
+    asked.arg(scene.path().join("lanewarden")).arg("--config").arg(config);
+    asked.args(["dead-lanes", "--certify", "--json"]);
+    let report = command::run(asked);
+    assert_eq!(report.code, 1, "{report:?}");
+    assert_eq!(report.json()["lanes"][0]["verdict"], "UNKNOWN-PROBE", "{report:?}");
+}
+
+#[test]
+fn an_observed_lane_whose_directory_is_gone_is_not_certified() {
+    let ntfy = Ntfy::start();
+    let (home, _remote) = home("vanished", &ntfy);
+    let _warden = home.start();
+    home.until_state("o", "vacant");
+    std::fs::remove_dir_all(&home.plan.lanes[0].dir).unwrap();
+    home.until_lane("o", "cannot tell", |lane| lane["cannot_tell"] == true);
+    let report = home.run(&["dead-lanes", "--certify", "--json"]);
+    assert_eq!(report.code, 1, "{report:?}");
+    assert_eq!(report.json()["lanes"][0]["verdict"], "UNKNOWN-PROBE", "{report:?}");
+    home.end();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A real tmux of a test's own, whose pane somebody types into.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -11,6 +11,7 @@ use crate::until;
 #[derive(Debug)]
 pub struct Tmux {
     socket: String,
+    from: PathBuf,
 }
 
 impl Tmux {
@@ -20,7 +21,8 @@ impl Tmux {
     /// If tmux does not start; ask for [`crate::requires::Need::Tmux`] first.
     #[must_use]
     pub fn open(home: &Path, dir: &Path) -> Self {
-        let tmux = Self { socket: home.join("tmux").display().to_string() };
+        // The server is started from within the directory too, and stays there.
+        let tmux = Self { socket: home.join("tmux").display().to_string(), from: dir.to_owned() };
         let dir = dir.display().to_string();
         tmux.command(&[
             "-f",
@@ -62,7 +64,7 @@ impl Tmux {
         let mut command = Command::new("tmux");
         // Whoever runs the tests may sit in a tmux.
         command.env_remove("TMUX").env("TERM", "screen").arg("-S").arg(&self.socket).args(args);
-        command.stdin(Stdio::null());
+        command.stdin(Stdio::null()).current_dir(&self.from);
         let output = until(&format!("tmux {args:?}"), || {
             let output = command.output().map_err(|error| error.to_string())?;
             if output.status.success() { Ok(output) } else { Err(format!("{output:?}")) }

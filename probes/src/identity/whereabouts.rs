@@ -29,14 +29,14 @@ pub struct Occupancy {
 }
 
 /// All processes whose current directory is `dir` or below it. Kernel threads and processes that end meanwhile are
-/// passed over. A `dir` that is not there has no occupants.
+/// passed over, and so is process 1, which works nowhere. A `dir` that is not there has no occupants.
 ///
 /// # Errors
 /// The process table could not be listed, or a read failed for another reason than absence.
 pub fn occupants(root: &Root, dir: &Path) -> Result<Occupancy, ProbeError> {
     let dir = physical(dir);
     let mut found = Occupancy::default();
-    for pid in pids(root)? {
+    for pid in pids(root)?.into_iter().filter(|pid| *pid > 1) {
         // The link first: most processes are elsewhere, and need no second look.
         let inside = match cwd(root, pid)? {
             Ok(place) if place.starts_with(&dir) => true,
