@@ -13,7 +13,8 @@ use super::World;
 
 /// Whom the server asks for a password.
 #[derive(Clone, Copy, PartialEq)]
-enum Asks {
+pub(super) enum Asks {
+    Nobody,
     Everybody,
     Writers,
 }
@@ -22,7 +23,7 @@ enum Asks {
 const PASSWORD: &str = "Authorization: Basic bWU6czNjcmV0";
 
 /// Serves the world's remote; the thread ends with the test's process.
-fn serve(world: &mut World, asks: Asks) {
+pub(super) fn serve(world: &mut World, asks: Asks) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let root = world.dir.path().to_owned();
@@ -58,7 +59,8 @@ fn answer(mut stream: TcpStream, root: PathBuf, asks: Asks) -> Option<()> {
     let (method, target) = (*request.first()?, *request.get(1)?);
     let writes = target.contains("receive-pack");
     let known = head.iter().any(|line| line == PASSWORD);
-    if !known && (writes || asks == Asks::Everybody) {
+    let asked = asks == Asks::Everybody || asks == Asks::Writers && writes;
+    if asked && !known {
         let refusal = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         return stream.write_all(refusal.as_bytes()).ok();
     }

@@ -24,6 +24,9 @@ use git2::{Repository, Signature, Time};
 use lanewarden::claims::record::format_ts;
 use tempfile::TempDir;
 
+/// How tests that do not say otherwise reach their remote: `path` (default), `git` (a daemon) or `http`.
+const TRANSPORT: &str = "LANEWARDEN_CLAIMS_TRANSPORT";
+
 /// What a command said.
 #[derive(Debug)]
 struct Said {
@@ -57,6 +60,8 @@ struct World {
     dir: TempDir,
     remote: Repository,
     url: String,
+    /// The server before it, unless the remote is a path.
+    _server: Option<races::Daemon>,
 }
 
 impl World {
@@ -65,7 +70,14 @@ impl World {
         let path = dir.path().join("remote.git");
         let remote = Repository::init_bare(&path).unwrap();
         fs::create_dir(dir.path().join("bin")).unwrap();
-        Self { url: path.to_str().unwrap().to_owned(), remote, dir }
+        let mut world = Self { url: path.to_str().unwrap().to_owned(), remote, dir, _server: None };
+        match std::env::var(TRANSPORT).as_deref() {
+            Ok("git") => world._server = Some(races::Daemon::serve(&mut world)),
+            Ok("http") => http::serve(&mut world, http::Asks::Nobody),
+            Ok("path") | Err(_) => {}
+            Ok(other) => panic!("{TRANSPORT}={other}: path, git or http"),
+        }
+        world
     }
 
     fn command(&self, machine: &str, args: &[&str]) -> Command {
