@@ -15,7 +15,7 @@ use super::{
     predecessor,
     rows::{self, Audit, Held, Kind, signed},
     standing::standing,
-    waits,
+    waits::{self, Flocks},
 };
 use crate::{ids::LaneId, store::rows::OpenWorker};
 
@@ -133,10 +133,7 @@ impl LaneLocks {
         warden: &Recorded,
         judge: impl Fn(&Recorded) -> Judged,
     ) -> Result<(), LockError> {
-        let name = key(dir)?;
-        let image = self.image();
-        let issue = predecessor::issue_of_dir(&self.lane_root, dir);
-        let _flocks = waits::flocks(&predecessor::lock_files(&self.place.dir, dir, issue))?;
+        let (name, image, _flocks) = self.enter(dir)?;
         self.place.write("naming a worker", |store| {
             let Some(held) = rows::by_dir(store, name)?.filter(|held| held.kind == Kind::Daemon)
             else {
@@ -178,10 +175,7 @@ impl LaneLocks {
         warden: &Recorded,
         judge: impl Fn(&Recorded) -> Judged,
     ) -> Result<(), LockError> {
-        let name = key(dir)?;
-        let image = self.image();
-        let issue = predecessor::issue_of_dir(&self.lane_root, dir);
-        let _flocks = waits::flocks(&predecessor::lock_files(&self.place.dir, dir, issue))?;
+        let (name, image, _flocks) = self.enter(dir)?;
         self.place.write("taking a worker's name out", |store| {
             let Some(held) = rows::by_dir(store, name)?.filter(|held| same(&held.holder, warden))
             else {
@@ -205,10 +199,7 @@ impl LaneLocks {
     /// # Errors
     /// [`LockError`].
     pub fn release(&mut self, dir: &Path, warden: &Recorded, now_ms: i64) -> Result<(), LockError> {
-        let name = key(dir)?;
-        let issue = predecessor::issue_of_dir(&self.lane_root, dir);
-        let _flocks = waits::flocks(&predecessor::lock_files(&self.place.dir, dir, issue))?;
-        let image = self.image();
+        let (name, image, _flocks) = self.enter(dir)?;
         self.place.write("releasing a lane", |store| {
             let Some(held) = rows::by_dir(store, name)?.filter(|held| same(&held.holder, warden))
             else {
@@ -229,6 +220,13 @@ impl LaneLocks {
             rows::audit(store, &line)?;
             Ok(())
         })
+    }
+
+    /// The directory's key and image, with the shell tools' two file locks held.
+    fn enter<'d>(&self, dir: &'d Path) -> Result<(&'d str, Image, Flocks), LockError> {
+        let issue = predecessor::issue_of_dir(&self.lane_root, dir);
+        let flocks = waits::flocks(&predecessor::lock_files(&self.place.dir, dir, issue))?;
+        Ok((key(dir)?, self.image(), flocks))
     }
 
     fn image(&self) -> Image {
