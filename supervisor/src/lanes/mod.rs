@@ -19,7 +19,7 @@
 pub mod answer;
 pub mod desk;
 pub mod lock;
-mod mirror;
+pub mod mirror;
 pub mod names;
 pub mod place;
 pub mod predecessor;
