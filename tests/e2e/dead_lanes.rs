@@ -1,10 +1,10 @@
 //! What cron asks: what is dead on this box right now?
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use lanewarden_tests::{
     Home,
-    command::run_shell,
+    command::{command, run_shell},
     git::{Bare, git},
     proc, until,
 };
@@ -92,6 +92,28 @@ fn a_lane_that_gave_up_is_not_certified_and_not_dead() {
         (&0.into(), &"NO-WORKER".into()),
         "{json}"
     );
+    home.end();
+}
+
+#[test]
+fn a_lane_in_which_somebody_else_works_is_not_certified() {
+    let mut home = Home::new("somebody-else");
+    home.lane("a", &["sleep"]);
+    let dir = home.plan.lanes[0].dir.clone();
+    let mut sleep = command(Path::new("sleep"));
+    let mut stranger = sleep.arg("1000").current_dir(&dir).spawn().unwrap();
+    home.start();
+    home.until_state("a", "occupied");
+    let report = home.run(&["dead-lanes", "--certify", "--json"]);
+    // The stranger can lock the lane: the daemon has given it back.
+    let pid = stranger.id().to_string();
+    let dir = dir.display().to_string();
+    let locked = home.run(&["lane", "acquire", "9", "--dir", &dir, "--pid", &pid]);
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+    assert_eq!(report.code, 1, "{report:?}");
+    assert_eq!(report.json()["lanes"][0]["verdict"], "UNKNOWN-IDENTITY", "{report:?}");
+    assert_eq!(locked.code, 0, "{locked:?}");
     home.end();
 }
 

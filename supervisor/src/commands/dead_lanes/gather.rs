@@ -22,6 +22,7 @@ use crate::{
         self,
         rows::{LaneRow, OpenRun},
     },
+    verdict::LaneState,
     view::{BoxView, LaneView},
 };
 
@@ -144,6 +145,11 @@ fn with_daemon(config: &Config, seen: &LaneView, open: Option<&OpenRun>) -> Judg
     if seen.cannot_tell {
         let why = seen.reason.clone().unwrap_or_default();
         return judged(Liveness::UnknownProbe, why);
+    }
+    if seen.state == LaneState::Occupied {
+        // Somebody works there, and it is nobody whom the daemon knows.
+        let who = seen.reason.as_deref().unwrap_or("it is not said by whom");
+        return judged(Liveness::UnknownIdentity, format!("occupied: {who}"));
     }
     if seen.pid.is_none() {
         return explained();
