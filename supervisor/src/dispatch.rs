@@ -13,6 +13,7 @@ mod observe;
 mod orders;
 mod patrol;
 mod report;
+mod sample;
 mod setup;
 mod start;
 #[cfg(test)]
@@ -56,6 +57,8 @@ pub struct Dispatcher {
     store_failure: Option<String>,
     /// When running lanes are walked next, on the boot clock; `None` while a walk is under way.
     next_patrol: Option<u64>,
+    /// When box and runs are measured next, on the boot clock.
+    next_sample: u64,
     ending: Ending,
 }
 
@@ -90,6 +93,7 @@ impl Dispatcher {
             keeper_up: true,
             store_failure: None,
             next_patrol: Some(now.after(patrol::EVERY)),
+            next_sample: now.after(sample::EVERY),
             ending: Ending::default(),
         }
     }
@@ -113,6 +117,7 @@ impl Dispatcher {
             Event::Patrolled { posts, intruders } => {
                 self.on_patrolled(&posts, intruders, now, &mut turn);
             }
+            Event::Sampled(sampling) => self.on_sampled(&sampling, now, &mut turn),
             Event::ClaimAnswered { lane, answer } => self.on_claim(&lane, answer, now, &mut turn),
             Event::Spawned(started) => self.on_spawned(*started, now, &mut turn),
             Event::NotSpawned { lane, run, step, message } => {

@@ -36,6 +36,8 @@ pub enum Effect {
     Look(LaneId),
     /// Walk running lanes for processes that are not of the worker's tree; answers with `Patrolled`.
     Patrol(Vec<Post>),
+    /// Measure the box and these runs; answers with `Sampled`.
+    Sample(Vec<Post>),
     /// Start a worker; answers with `Spawned` or `NotSpawned`.
     Spawn(Box<SpawnOrder>),
     /// Hold a pidfd on this worker; answers with `WorkerGone`.
@@ -156,7 +158,7 @@ impl Effect {
             Self::Signal { .. } => 5,
             Self::Forget(_) => 6,
             Self::Release(_) => 7,
-            Self::Prepare(_) | Self::Look(_) | Self::Patrol(_) => 8,
+            Self::Prepare(_) | Self::Look(_) | Self::Patrol(_) | Self::Sample(_) => 8,
             Self::Spawn(_) => 9,
             Self::Wake(_) => 10,
             Self::Reply(..) => 11,

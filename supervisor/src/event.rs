@@ -39,6 +39,8 @@ pub enum Event {
         /// Who should not be there.
         intruders: Vec<Intruder>,
     },
+    /// Box and runs were measured.
+    Sampled(Box<Sampling>),
     /// The coordination remote, or our way to it, answered a lane's stamp.
     ClaimAnswered {
         /// The lane.
@@ -173,6 +175,26 @@ pub enum Looked {
     Somebody(Visitor),
     /// The process table could not be read.
     CannotTell(String),
+}
+
+/// What one pass over the box measured. `None` where the kernel does not say, or could not be asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sampling {
+    /// Processes that the kernel's OOM killer ended since boot, on the whole box (`oom_kill` of /proc/vmstat).
+    pub oom_kills: Option<u64>,
+    /// The runs that were asked about and whose groups or trees could be found.
+    pub runs: Vec<RunSample>,
+}
+
+/// What was measured of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunSample {
+    /// The run.
+    pub run: RunId,
+    /// OOM kills that its cgroup has counted; on v1 only its own processes', on v2 those of nested groups too.
+    pub oom_kills: Option<u64>,
+    /// Its threads and processes, by the kernel's numbers in our pid namespace.
+    pub tasks: Vec<u32>,
 }
 
 /// A process that works in a lane beside its worker.

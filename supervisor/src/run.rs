@@ -79,6 +79,8 @@ pub async fn run(config: Config, options: RunOptions) -> Result<Goodbye, RunErro
         .map_err(RunError::thread("lanes"))?,
         claims: setup::claims(&config, &us, &held, &metrics, &events)?,
         courier: setup::courier(&config, &store, &metrics)?,
+        sampler: crate::effects::sample::Sampler::start(events.clone())
+            .map_err(RunError::thread("sampler"))?,
         config: Arc::clone(&config),
         store: store.clone(),
         keeper: link,

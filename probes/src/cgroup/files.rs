@@ -141,6 +141,22 @@ pub fn procs(dir: &Path) -> Reading<Vec<u32>> {
     Ok(pids.and_then(|pids| if pids.contains(&0) { Err(Absent::Denied) } else { Ok(pids) }))
 }
 
+/// The threads of the group itself, not of those below it; ascending. v2 `cgroup.threads`, v1 `tasks`. Threads outside of
+/// our pid namespace, which the kernel shows as 0, are left out.
+///
+/// # Errors
+/// The file could not be read for another reason than absence, or is no list of thread ids.
+pub fn threads(dir: &Path) -> Reading<Vec<u32>> {
+    with_file(dir, &["cgroup.threads", "tasks"], "thread ids", |_, bytes| {
+        let words = bytes.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let mut threads = words.map(reading::number).collect::<Option<Vec<u32>>>()?;
+        threads.retain(|&thread| thread != 0);
+        threads.sort_unstable();
+        threads.dedup();
+        Some(threads)
+    })
+}
+
 /// Whether a process lives in the group or below it (v2 `cgroup.events`; zombies do not count).
 ///
 /// # Errors

@@ -48,6 +48,19 @@ impl Hierarchies {
         let v2 = self.unified.as_ref().filter(|unified| unified.has("memory"));
         v2.map(|unified| unified.dir.as_path()).or(self.memory_v1.as_deref())
     }
+
+    /// The directory of any group of the hierarchy that accounts memory, by the name that the kernel gives the group in
+    /// OOM reports. Sound only in the initial cgroup namespace, as those names are.
+    #[must_use]
+    pub fn memory_group(&self, name: &str) -> Option<PathBuf> {
+        let v2 = self.unified.as_ref().filter(|unified| unified.has("memory"));
+        let root = v2.map(|unified| unified.mount.clone()).or_else(|| {
+            let own = self.memory_v1_rel.as_ref()?;
+            let below = own.strip_prefix("/").unwrap_or(own).components().count();
+            self.memory_v1.as_ref()?.ancestors().nth(below).map(Path::to_owned)
+        })?;
+        Some(root.join(name.trim_start_matches('/')))
+    }
 }
 
 impl Unified {

@@ -13,6 +13,6 @@ mod hierarchies;
 
 pub use files::{
     MemoryEvents, cpu_usage_usec, events_populated, instance, memory_current, memory_events,
-    memory_events_local, memory_limit, memory_peak, oom_kill_count, pids_current, procs,
+    memory_events_local, memory_limit, memory_peak, oom_kill_count, pids_current, procs, threads,
 };
 pub use hierarchies::{Hierarchies, Unified, hierarchies};

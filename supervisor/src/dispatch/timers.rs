@@ -24,6 +24,7 @@ impl Dispatcher {
             self.on_time_of(&id, now, turn);
         }
         self.patrol(now, turn);
+        self.sample(now, turn);
     }
 
     fn on_time_of(&mut self, id: &LaneId, now: Now, turn: &mut Turn) {

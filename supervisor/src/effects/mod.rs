@@ -11,6 +11,7 @@ pub mod claims;
 pub mod courier;
 mod patrol;
 pub mod prepare;
+pub mod sample;
 pub(crate) mod visitor;
 
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub struct Performer {
     pub clients: Clients,
     /// Lane locks and admission.
     pub preparer: prepare::Preparer,
+    /// Passes over box and runs.
+    pub sampler: sample::Sampler,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Pidfds of living workers.
@@ -134,6 +137,7 @@ impl Performer {
                 Effect::Prepare(lane) => self.preparer.prepare(&lane),
                 Effect::Look(lane) => self.preparer.look(&lane),
                 Effect::Patrol(posts) => self.preparer.patrol(posts),
+                Effect::Sample(posts) => self.sampler.sample(posts),
                 Effect::Spawn(order) => self.keeper.send(Request::Spawn(order)),
                 Effect::Wake(at) => self.wake = Some(at),
                 Effect::Reply(client, mut answer) => {

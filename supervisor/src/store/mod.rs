@@ -15,7 +15,8 @@ mod write;
 use std::{path::PathBuf, time::Duration};
 
 pub use read::{
-    HistoryRow, claims, history, judged_runs, lanes, newest_runs, open_runs, started_run,
+    HistoryRow, claims, history, judged_runs, lanes, newest_runs, open_runs, remembered,
+    started_run,
 };
 pub use schema::{SCHEMA_VERSION, open, open_to_read};
 pub use thread::{Store, Written};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Serialize;
 
-use super::rows::{LaneRow, OpenRun, OpenWorker};
+use super::rows::{LaneRow, Memory, OpenRun, OpenWorker};
 use crate::{
     ids::{LaneId, RunId},
     verdict::{RunVerdict, SigkillEnd, Verified},
@@ -114,6 +114,20 @@ fn history_row(row: &Row<'_>) -> rusqlite::Result<HistoryRow> {
         pid: row.get(12)?,
         reason: row.get::<_, Option<String>>(13)?.unwrap_or_default(),
     })
+}
+
+/// What was remembered of the box under this key, with the full id of the boot in which it was written.
+///
+/// # Errors
+/// What SQLite says.
+pub fn remembered(
+    connection: &Connection,
+    key: Memory,
+) -> rusqlite::Result<Option<(String, String)>> {
+    connection
+        .prepare("SELECT boot_id, value FROM box WHERE key = ?1")?
+        .query_row([key.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
 }
 
 fn member<T: std::str::FromStr<Err = lanewarden_probes::UnknownMember>>(

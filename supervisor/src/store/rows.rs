@@ -1,6 +1,6 @@
 //! The rows of the store, as values.
 
-use lanewarden_probes::ending::Usage;
+use lanewarden_probes::{closed_set, ending::Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -44,6 +44,13 @@ pub enum Write {
         /// The lane.
         lane: LaneId,
     },
+    /// What is remembered of the box under a key: the newest value replaces the one before.
+    Remember {
+        /// Of what.
+        key: Memory,
+        /// In the words of whoever reads it again.
+        value: String,
+    },
     /// Who did what, for the audit.
     Audit {
         /// When, milliseconds since the epoch.
@@ -51,6 +58,16 @@ pub enum Write {
         /// What, one sentence.
         what: String,
     },
+}
+
+closed_set! {
+    /// What is remembered of the box beside its lanes. Each value stands with the boot in which it was written.
+    pub enum Memory {
+        /// How far the kernel log was read: the sequence number of the newest record that was acted on.
+        KernelLog = "kernel-log",
+        /// How many lanes the box admits after a global OOM kill.
+        Density = "density",
+    }
 }
 
 /// What is remembered of a lane. Moments `*_boot_ms` are milliseconds on the boot clock of the boot that wrote them.

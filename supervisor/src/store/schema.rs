@@ -10,12 +10,12 @@ use rusqlite::{Connection, OpenFlags};
 use super::StoreError;
 
 /// The newest schema that this release knows.
-pub const SCHEMA_VERSION: i64 = 1;
+pub const SCHEMA_VERSION: i64 = 2;
 
 /// Statements that lead from one version to the next: the first makes version 1.
-const MIGRATIONS: &[&[&str]] = &[&[V1, lanewarden_notify::spool::SCHEMA]];
+const MIGRATIONS: &[&[&str]] = &[&[V1, lanewarden_notify::spool::SCHEMA], &[V2]];
 
-const V1: &str = "
+pub(super) const V1: &str = "
 CREATE TABLE lane (
     lane TEXT PRIMARY KEY, state TEXT NOT NULL, down INTEGER NOT NULL, boot_id TEXT NOT NULL, row TEXT NOT NULL
 ) STRICT;
@@ -37,6 +37,13 @@ CREATE TABLE oom_kill (
     PRIMARY KEY (boot_id, seq)
 ) STRICT;
 CREATE TABLE audit (at_ms INTEGER NOT NULL, what TEXT NOT NULL) STRICT;
+";
+
+/// What is remembered of the box, and how an OOM kill was attributed.
+const V2: &str = "
+CREATE TABLE box (key TEXT PRIMARY KEY, boot_id TEXT NOT NULL, value TEXT NOT NULL) STRICT;
+ALTER TABLE oom_kill ADD COLUMN class TEXT;
+ALTER TABLE oom_kill ADD COLUMN proof TEXT;
 ";
 
 /// Opens the database for writing, making or migrating it.

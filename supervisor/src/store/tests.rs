@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{
     backlog::{Backlog, Record},
-    rows::{EndedRow, KillRow, LaneRow, OpenRun, OpenWorker, Queued, Write},
+    rows::{EndedRow, KillRow, LaneRow, Memory, OpenRun, OpenWorker, Queued, Write},
     *,
 };
 use crate::{
@@ -142,6 +142,7 @@ fn waits(written: &Written, records: usize) -> bool {
     matches!(written, Written::Waiting(why) if why.contains(&format!("({records} records wait, 0 lost)")))
 }
 
+#[expect(clippy::too_many_lines, reason = "one list of all writes, and one question for each")]
 #[tokio::test]
 async fn every_write_is_there_when_the_file_is_opened_again() {
     let (_dir, path) = place();
@@ -173,6 +174,8 @@ async fn every_write_is_there_when_the_file_is_opened_again() {
         stamped("a"),
         stamped("b"),
         Write::ClaimRemoved { lane: id("b") },
+        Write::Remember { key: Memory::KernelLog, value: "17".to_owned() },
+        Write::Remember { key: Memory::KernelLog, value: "18".to_owned() },
         audit("x"),
     ];
     for write in &writes {
@@ -185,6 +188,7 @@ async fn every_write_is_there_when_the_file_is_opened_again() {
             | Write::OomKill(_)
             | Write::ClaimStamped { .. }
             | Write::ClaimRemoved { .. }
+            | Write::Remember { .. }
             | Write::Audit { .. } => {}
         }
     }
@@ -195,6 +199,9 @@ async fn every_write_is_there_when_the_file_is_opened_again() {
     assert_eq!(lanes(&file).unwrap(), rows.map(|row| (row, BOOT.to_owned())));
     let unconfirmed = OpenRun { run: run(2), lane: id("a"), started_at_ms: 10, worker: None };
     assert_eq!(open_runs(&file).unwrap(), [unconfirmed, open_run(3, "a", 30)]);
+    let log = remembered(&file, Memory::KernelLog).unwrap();
+    assert_eq!(log, Some((BOOT.to_owned(), "18".to_owned())));
+    assert_eq!(remembered(&file, Memory::Density).unwrap(), None);
     let past = history(&file, None, 10).unwrap();
     let expected = HistoryRow {
         run: run(1).to_string(),
@@ -300,6 +307,24 @@ fn an_empty_file_is_migrated_once_and_keeps_what_it_has() {
     let file = open(&path).unwrap();
     assert_eq!(audits(&file), ["k"]);
     assert_eq!(version(&file), SCHEMA_VERSION);
+}
+
+#[test]
+fn a_store_of_the_first_release_keeps_what_it_has() {
+    let (_dir, path) = place();
+    {
+        let file = Connection::open(&path).unwrap();
+        file.execute_batch(schema::V1).unwrap();
+        file.execute_batch(spool::SCHEMA).unwrap();
+        file.pragma_update(None, "user_version", 1).unwrap();
+        file.execute("INSERT INTO oom_kill VALUES ('boot', 7, 1, 'a', NULL, '{}')", []).unwrap();
+    }
+    let file = open(&path).unwrap();
+    let kept: (i64, Option<String>) = file
+        .query_row("SELECT seq, class FROM oom_kill", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert_eq!(kept, (7, None));
+    assert_eq!(remembered(&file, Memory::KernelLog).unwrap(), None);
 }
 
 #[test]

@@ -73,6 +73,13 @@ fn one(transaction: &Transaction<'_>, boot_id: &str, write: &Write) -> rusqlite:
             .prepare_cached("DELETE FROM claim WHERE lane = ?1")?
             .execute([lane.as_str()])
             .map(drop),
+        Write::Remember { key, value } => transaction
+            .prepare_cached(
+                "INSERT INTO box (key, boot_id, value) VALUES (?1, ?2, ?3) \
+                 ON CONFLICT (key) DO UPDATE SET boot_id = ?2, value = ?3",
+            )?
+            .execute(params![key.as_str(), boot_id, value])
+            .map(drop),
         Write::Audit { at_ms, what } => transaction
             .prepare_cached("INSERT INTO audit (at_ms, what) VALUES (?1, ?2)")?
             .execute(params![at_ms, what])

@@ -132,6 +132,7 @@ impl Model {
                 | Write::OomKill(_)
                 | Write::ClaimStamped { .. }
                 | Write::ClaimRemoved { .. }
+                | Write::Remember { .. }
                 | Write::Audit { .. } => {}
             }
         }
@@ -159,6 +160,7 @@ impl Model {
                 | Effect::Notify
                 | Effect::Look(_)
                 | Effect::Patrol(_)
+                | Effect::Sample(_)
                 | Effect::Watch { .. }
                 | Effect::Release(_)
                 | Effect::Reply(..)

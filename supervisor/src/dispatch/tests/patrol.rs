@@ -16,6 +16,7 @@ fn posts(world: &World) -> Option<Vec<Post>> {
         | Effect::Notify
         | Effect::Prepare(_)
         | Effect::Look(_)
+        | Effect::Sample(_)
         | Effect::Spawn(_)
         | Effect::Watch { .. }
         | Effect::Signal { .. }

@@ -321,8 +321,9 @@ impl World {
 
     /// The last turn's effects, each in a few words.
     pub(super) fn shape(&self) -> Vec<String> {
-        // Patrols go on beside everything else, and have a chapter of their own.
-        let shown = self.effects.iter().filter(|effect| !matches!(effect, Effect::Patrol(_)));
+        // Patrols and passes go on beside everything else, and have chapters of their own.
+        let aside = |effect: &&Effect| matches!(effect, Effect::Patrol(_) | Effect::Sample(_));
+        let shown = self.effects.iter().filter(|effect| !aside(effect));
         shown.map(|effect| shape(effect, self.now)).collect()
     }
 
@@ -397,6 +398,7 @@ fn shape(effect: &Effect, now: Now) -> String {
                 }
                 Write::ClaimStamped { .. } => "stamped".to_owned(),
                 Write::ClaimRemoved { .. } => "removed".to_owned(),
+                Write::Remember { key, .. } => format!("remember {key}"),
                 Write::Audit { .. } => "audit".to_owned(),
             });
             let told = notices.iter().map(|telling| format!("tell {}", telling.notice.kind()));
@@ -426,6 +428,7 @@ fn shape(effect: &Effect, now: Now) -> String {
         Effect::Prepare(_) => "prepare".to_owned(),
         Effect::Look(_) => "look".to_owned(),
         Effect::Patrol(_) => "patrol".to_owned(),
+        Effect::Sample(_) => "sample".to_owned(),
         Effect::Spawn(_) => "spawn".to_owned(),
         Effect::Watch { .. } => "watch".to_owned(),
         Effect::Signal { how, stray, .. } => {
