@@ -9,6 +9,7 @@
 )]
 
 mod claims_suite;
+mod executable_support;
 mod forge_support;
 
 /// Every case of the predecessor's three suites, by family.

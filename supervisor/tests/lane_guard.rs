@@ -6,6 +6,7 @@
     reason = "this is test code, which the lints know only inside of test functions"
 )]
 
+mod executable_support;
 mod lane_support;
 
 use std::{
@@ -75,8 +76,7 @@ fn a_hook_that_asks_for_its_own_name_is_still_the_one_that_git_called() {
     let generated = main.join(".husky/_");
     fs::create_dir_all(&generated).unwrap();
     let executable = |path: &Path, text: &str| {
-        fs::write(path, text).unwrap();
-        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        executable_support::executable(path, text.as_bytes());
     };
     executable(
         &generated.join("h"),
@@ -118,8 +118,8 @@ fn the_guard_stops_the_second_writer_and_keeps_the_hook_that_was_there() {
     let hook = main.join(".git/hooks/pre-commit");
     let trace = at.root().join("ran");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    fs::write(&hook, format!("#!/bin/sh\necho x >> '{}'\n", trace.display())).unwrap();
-    fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let script = format!("#!/bin/sh\necho x >> '{}'\n", trace.display());
+    executable_support::executable(&hook, script.as_bytes());
     // Installed from the worktree, twice.
     for wanted in ["before the present hook", "installed already"] {
         let said = at.lane(&["guard", "install", "--repo", lane.to_str().unwrap()]);

@@ -5,6 +5,7 @@
     reason = "this is test code, which the lints know only inside of test functions"
 )]
 
+mod executable_support;
 mod lane_support;
 
 use std::{
@@ -261,8 +262,7 @@ fn two_users_of_one_group_share_the_locks() {
     // A place that ordinary users reach, and a copy of the program that they may run.
     fs::set_permissions(at.root(), mode(0o755)).unwrap();
     let program = at.root().join("lanewarden");
-    fs::copy(&at.program, &program).unwrap();
-    fs::set_permissions(&program, mode(0o755)).unwrap();
+    executable_support::executable(&program, &fs::read(&at.program).unwrap());
     let lanes = at.root().join("lanes");
     fs::create_dir(&lanes).unwrap();
     std::os::unix::fs::chown(&lanes, None, Some(group)).unwrap();

@@ -92,8 +92,11 @@ impl Default for Scene {
         }
         fs::set_permissions(&locks, fs::Permissions::from_mode(0o2770)).unwrap();
         let program = dir.path().join("lanewarden");
-        fs::copy(crate::program(), &program).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        // Copied by another process: a descriptor for writing of our own would be inherited by whatever another thread
+        // forks at this moment, and until that has executed nobody can run the file (ETXTBSY of execve(2)).
+        let mut copy = command::command(Path::new("install"));
+        copy.args(["-m", "755"]).arg(crate::program()).arg(&program);
+        assert_eq!(command::run(copy).code, 0, "install {}", program.display());
         Self { dir }
     }
 }

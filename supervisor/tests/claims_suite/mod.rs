@@ -14,12 +14,12 @@ mod sweeping;
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use crate::executable_support::executable;
 use git2::{Repository, Signature, Time};
 use lanewarden::claims::record::format_ts;
 use tempfile::TempDir;
@@ -159,8 +159,7 @@ impl World {
             real.display()
         );
         let git = self.bin().join("git");
-        fs::write(&git, script).unwrap();
-        fs::set_permissions(&git, fs::Permissions::from_mode(0o755)).unwrap();
+        executable(&git, script.as_bytes());
         fs::write(self.bin().join(format!("{verb}.{n}")), text).unwrap();
     }
 
@@ -175,8 +174,7 @@ impl World {
         let path = self.remote.path().join("hooks");
         fs::create_dir_all(&path).unwrap();
         let path = path.join(name);
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        executable(&path, format!("#!/bin/sh\n{text}\n").as_bytes());
     }
 
     fn refs(&self) -> Vec<String> {
