@@ -6,11 +6,15 @@
 //! clock, a file, a process or the network; `Now` is passed in, and effects answer with events.
 
 mod begin;
+mod books;
+mod channels;
 mod finish;
+mod inherit;
 mod keeper;
 mod kernel;
 mod observe;
 mod orders;
+mod past;
 mod patrol;
 mod report;
 mod sample;
@@ -59,6 +63,7 @@ pub struct Dispatcher {
     next_patrol: Option<u64>,
     /// When box and runs are measured next, on the boot clock.
     next_sample: u64,
+    books: books::Books,
     ending: Ending,
 }
 
@@ -94,6 +99,7 @@ impl Dispatcher {
             store_failure: None,
             next_patrol: Some(now.after(patrol::EVERY)),
             next_sample: now.after(sample::EVERY),
+            books: books::Books::default(),
             ending: Ending::default(),
         }
     }
@@ -128,9 +134,9 @@ impl Dispatcher {
                 let gone = finish::Gone { wait_status, marker, box_counter_grew };
                 self.on_worker_gone(&run, gone, now, &mut turn);
             }
-            Event::KernelKill { kill, seq, read_at_ms } => {
-                self.on_kernel_kill(&kill, seq, read_at_ms, now, &mut turn);
-            }
+            Event::KernelKill(record) => self.on_kernel_kill(*record, now, &mut turn),
+            Event::KernelLogRead(seq) => self.on_kernel_log_read(seq, &mut turn),
+            Event::KernelLogState(state) => self.on_kernel_log_state(state, &mut turn),
             Event::KernelLogLost(count) => turn.observe(Observation::KernelLogLost(count)),
             Event::KeeperLost => self.on_keeper_lost(&mut turn),
             Event::KeeperBack { living, ended } => {
@@ -154,7 +160,8 @@ impl Dispatcher {
             version: self.setup.version.clone(),
             keeper_up: self.keeper_up,
             ready: self.began && self.keeper_up && self.store_failure.is_none(),
-            degraded: self.store_failure.iter().map(|why| format!("store: {why}")).collect(),
+            degraded: self.degraded(),
+            channels: self.channels(),
             lanes: self
                 .lanes
                 .values()
@@ -225,6 +232,7 @@ impl Dispatcher {
             run: started.run.clone(),
             pid: started.pid,
         });
+        self.next_sample = self.next_sample.min(now.after(sample::AFTER_START));
         turn.then(Effect::Watch {
             run: started.run.clone(),
             pid: started.pid,
@@ -275,10 +283,14 @@ impl Dispatcher {
             pid: ended.ended.started.pid,
             our_kill: finish::our_kill(&ended.ended),
             counted: finish::counted(&ended.ended),
+            unnamed_before: run.tally.unnamed,
             named: &run.kills,
+            sharing: &run.sharing,
+            ended_at_ms: ended.ended.ended_at_ms,
         };
         let killed = ended.ended.wait_status & 0x7f == 9 || finish::counted(&ended.ended) > Some(0);
         if killed && wants_kernel_log(facts, ended.box_counter_grew) {
+            run.tally.counted = finish::counted(&ended.ended).or(run.tally.counted);
             run.ended = Some((ended, now.boot_ms.saturating_add(EVIDENCE_WAIT_MS)));
             return;
         }

@@ -66,6 +66,8 @@ pub enum Effect {
     Reply(ControlId, Answer),
     /// Send `Tick` at this moment of the boot clock at the latest.
     Wake(u64),
+    /// The same, for a pass over the runs that is due sooner than the loop's own pulse.
+    WakeToSample(u64),
     /// Leave the loop.
     Exit(Goodbye),
 }
@@ -160,7 +162,7 @@ impl Effect {
             Self::Release(_) => 7,
             Self::Prepare(_) | Self::Look(_) | Self::Patrol(_) | Self::Sample(_) => 8,
             Self::Spawn(_) => 9,
-            Self::Wake(_) => 10,
+            Self::Wake(_) | Self::WakeToSample(_) => 10,
             Self::Reply(..) => 11,
             Self::Exit(_) => 12,
         }

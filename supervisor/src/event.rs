@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use lanewarden_probes::{liveness::Judged, oom::OomKill};
+use lanewarden_probes::{kmsg::ChannelState, liveness::Judged, oom::OomKill};
 
 use crate::{
-    decide::{admission::HostReading, marker::MarkerReading},
+    decide::{admission::HostReading, attribution::LaneKill, marker::MarkerReading},
     effect::{ControlId, Post},
     ids::{LaneId, RunId},
     keeper::protocol::{Ended, Started},
-    store::rows::{LaneRow, OpenRun},
+    store::rows::{EndedRow, LaneRow, OpenRun},
     view::LastView,
 };
 
@@ -76,14 +76,11 @@ pub enum Event {
         box_counter_grew: Option<bool>,
     },
     /// The kernel log named an OOM victim.
-    KernelKill {
-        /// What it said.
-        kill: Box<OomKill>,
-        /// The boot-wide sequence number of its record.
-        seq: u64,
-        /// When the record was read, milliseconds since the epoch.
-        read_at_ms: i64,
-    },
+    KernelKill(Box<KernelRecord>),
+    /// The kernel log was read up to this record.
+    KernelLogRead(u64),
+    /// The kernel log became readable, or stopped being so.
+    KernelLogState(ChannelState),
     /// Records of the kernel log were lost.
     KernelLogLost(u64),
     /// The keeper does not answer any more.
@@ -113,6 +110,32 @@ pub enum Event {
     },
 }
 
+/// An OOM kill as the kernel log tells it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelRecord {
+    /// What was said.
+    pub kill: OomKill,
+    /// The boot-wide sequence number of its record: one kill's identity.
+    pub seq: u64,
+    /// The record with which it was known, `seq` or a later one: how far the log was read.
+    pub told_by: u64,
+    /// When the record was read, or about when it was printed; milliseconds since the epoch.
+    pub at_ms: i64,
+    /// It was printed while nobody read, and the time comes from the printk clock, which stands still in suspend.
+    pub approximate: bool,
+}
+
+/// What the kernel log holds that no daemon has acted on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Missed {
+    /// Kills, oldest first.
+    pub kills: Vec<KernelRecord>,
+    /// Records that were overwritten before anybody read them.
+    pub lost: u64,
+    /// The newest record; `None` in an empty log.
+    pub position: Option<u64>,
+}
+
 /// What is known when the daemon begins.
 #[derive(Debug, Default)]
 pub struct Beginning {
@@ -126,10 +149,38 @@ pub struct Beginning {
     pub ended: Vec<EndedRun>,
     /// Ended runs of the keeper that are on record: the last daemon died before it could say so.
     pub recorded: Vec<RunId>,
+    /// Runs that were judged lately, newest first: evidence that is found now may belong to them.
+    pub past: Vec<PastRun>,
+    /// OOM kills that the last daemon knew of runs that it did not see end.
+    pub known_kills: Vec<KnownKills>,
+    /// The kernel log since the last daemon read it; the channel's state if it cannot be read.
+    pub kernel_log: Option<Result<Missed, ChannelState>>,
     /// The newest judged run of each lane.
     pub last: Vec<(LaneId, LastView)>,
     /// Whether the records' boot is this one: their moments of the boot clock mean something.
     pub same_boot: bool,
+}
+
+/// OOM kills of a run that are on record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownKills {
+    /// The run.
+    pub run: RunId,
+    /// Those that the kernel log named, oldest first.
+    pub named: Vec<LaneKill>,
+    /// How many were told without a record.
+    pub unnamed: u64,
+}
+
+/// A judged run, with what attribution needs to know of its worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastRun {
+    /// The verdict, with its evidence.
+    pub row: EndedRow,
+    /// The worker's pid; 0 if there never was one.
+    pub pid: u32,
+    /// Its cgroup in the memory hierarchy.
+    pub cgroup: Option<String>,
 }
 
 /// An ended run with what was read beside it.
@@ -182,6 +233,8 @@ pub enum Looked {
 pub struct Sampling {
     /// Processes that the kernel's OOM killer ended since boot, on the whole box (`oom_kill` of /proc/vmstat).
     pub oom_kills: Option<u64>,
+    /// When the pass began, milliseconds since the epoch.
+    pub taken_at_ms: i64,
     /// The runs that were asked about and whose groups or trees could be found.
     pub runs: Vec<RunSample>,
 }
@@ -193,6 +246,8 @@ pub struct RunSample {
     pub run: RunId,
     /// OOM kills that its cgroup has counted; on v1 only its own processes', on v2 those of nested groups too.
     pub oom_kills: Option<u64>,
+    /// Other processes that use the worker's address space (kcmp(2), KCMP_VM): the kernel kills all of them and names one.
+    pub sharing: Vec<u32>,
     /// Its threads and processes, by the kernel's numbers in our pid namespace.
     pub tasks: Vec<u32>,
 }

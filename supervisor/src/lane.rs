@@ -7,7 +7,10 @@ use lanewarden_probes::ending::Usage;
 use crate::{
     clock::Now,
     config,
-    decide::{attribution::LaneKill, marker::MarkerReading, restart::History, shutdown::Stopping},
+    decide::{
+        attribution::LaneKill, ledger::Tally, marker::MarkerReading, restart::History,
+        roster::Roster, shutdown::Stopping,
+    },
     effect::ControlId,
     event::EndedRun,
     ids::RunId,
@@ -151,6 +154,12 @@ pub struct Run {
     pub ended: Option<(EndedRun, u64)>,
     /// OOM kills in its tree.
     pub kills: Vec<LaneKill>,
+    /// What its cgroup's counter says of them.
+    pub tally: Tally,
+    /// Its processes and threads.
+    pub roster: Roster,
+    /// Processes that use the worker's address space.
+    pub sharing: Vec<u32>,
     /// Its pidfd said that the worker is gone while its keeper was to tell how: all that is known, should that keeper be
     /// gone too.
     pub gone: Option<(Option<i32>, MarkerReading)>,
@@ -205,7 +214,7 @@ impl Lane {
 
     /// A run that is begun now and of whose worker nothing is known yet.
     #[must_use]
-    pub const fn begun(run: RunId, now: Now) -> Run {
+    pub fn begun(run: RunId, now: Now) -> Run {
         Run {
             id: run,
             started: None,
@@ -214,6 +223,9 @@ impl Lane {
             stopping: None,
             ended: None,
             kills: Vec::new(),
+            tally: Tally::default(),
+            roster: Roster::default(),
+            sharing: Vec::new(),
             gone: None,
             judge_at: None,
         }

@@ -1,6 +1,7 @@
 //! What happened, in the past tense: one arm writes the log line, and the metrics count it. Call sites say what
 //! happened and nothing else.
 
+use lanewarden_probes::kmsg::ChannelState;
 use tracing::{error, info, warn};
 
 use crate::{
@@ -79,6 +80,26 @@ pub enum Observation {
     },
     /// Records of the kernel log were lost.
     KernelLogLost(u64),
+    /// The kernel log can be read, or cannot any more.
+    KernelLogState(ChannelState),
+    /// A kill of which it cannot be told whose it was. The counters tell how many there were.
+    KillUnplaced {
+        /// The victim, escaped.
+        victim: String,
+    },
+    /// Evidence came after a verdict and changed it.
+    RunAmended {
+        /// The lane.
+        lane: LaneId,
+        /// The run.
+        run: RunId,
+        /// The verdict before.
+        before: RunVerdict,
+        /// The verdict now.
+        verdict: RunVerdict,
+        /// One sentence.
+        reason: String,
+    },
     /// The breaker opened.
     BreakerTripped {
         /// The lane.
@@ -178,6 +199,14 @@ impl Observation {
                 warn!(%lane, pid, command, "somebody works in the lane beside its worker");
             }
             Self::KernelLogLost(count) => warn!(count, "records of the kernel log were lost"),
+            Self::KernelLogState(ChannelState::Open) => info!("the kernel log is read"),
+            Self::KernelLogState(state) => warn!(%state, "the kernel log cannot be read in full"),
+            Self::KillUnplaced { victim } => {
+                warn!(victim, "the kernel killed a process, and it cannot be told whose");
+            }
+            Self::RunAmended { lane, run, before, verdict, reason } => {
+                warn!(%lane, %run, %before, %verdict, reason, "later evidence changed a verdict");
+            }
             Self::BreakerTripped { lane, failures } => error!(%lane, failures, "breaker tripped"),
             Self::StartRefused { again: true, .. } => {}
             Self::StartRefused { lane, check, detail, again: false } => {

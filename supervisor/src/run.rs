@@ -67,8 +67,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<Goodbye, RunErro
         }
         () = told_to_end(&mut inbox, &clients) => return Ok(Goodbye { workers_left: 0 }),
     };
-    let mut degraded = inventory.degraded.clone();
-    setup::follow_kernel_log(&events, &mut degraded);
+    let degraded = inventory.degraded.clone();
     let held = setup::held_claims(&store).await?;
     let mut performer = Performer {
         preparer: crate::effects::prepare::Preparer::start(
@@ -96,7 +95,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<Goodbye, RunErro
     };
     let mut dispatcher = setup::dispatcher(&config, &us, held);
     let beginning =
-        crate::sources::adoption::gather(&store, inventory, &us.boot_id, &config.machine)
+        crate::sources::adoption::gather(&store, inventory, &us.boot_id, &config.machine, &events)
             .await
             .map_err(RunError::Store)?;
     let began = Event::Began(Box::new(beginning));
@@ -158,13 +157,14 @@ async fn turn_for_ever(
     }
 }
 
-/// The next event, or a tick when something is due. A tick also comes every ten seconds: it proves that the loop turns.
+/// The next event, or a tick when something is due. A tick also comes every five seconds: it proves that the loop turns,
+/// and runs are measured upon it.
 async fn wait(
     inbox: &mut mpsc::Receiver<Event>,
     wake: Option<u64>,
     watchdog: Option<Duration>,
 ) -> Event {
-    const PULSE: Duration = Duration::from_secs(10);
+    const PULSE: Duration = Duration::from_secs(5);
     // A service manager's watchdog is fed by the turns themselves, twice in its time.
     let pulse = watchdog.map_or(PULSE, |within| (within / 2).min(PULSE));
     let pause = wake.map_or(pulse, |at| Now::read().until(at).min(pulse));

@@ -1,5 +1,6 @@
 //! What the daemon shows of itself: one picture for `status --json`, `/api/v1/lanes`, the status page and the gauges.
 
+use lanewarden_probes::{closed_set, kmsg::ChannelState};
 use serde::{Deserialize, Serialize};
 
 use crate::verdict::{LaneState, RunVerdict, SigkillEnd};
@@ -19,6 +20,9 @@ pub struct BoxView {
     /// What this host does not let us do, one sentence each.
     #[serde(default)]
     pub degraded: Vec<String>,
+    /// What evidence can be had of how workers end, and how each source of it is.
+    #[serde(default)]
+    pub channels: Vec<ChannelView>,
     /// The lanes, by id.
     pub lanes: Vec<LaneView>,
     /// The notices that wait.
@@ -26,6 +30,32 @@ pub struct BoxView {
     /// When this picture was taken, milliseconds since the epoch.
     #[serde(default)]
     pub taken_at_ms: i64,
+}
+
+closed_set! {
+    /// A source of evidence of how workers end.
+    pub enum Channel {
+        /// `/dev/kmsg`: names the victims of the kernel's OOM killer.
+        KernelLog = "kernel-log",
+        /// The OOM counters of the runs' cgroups.
+        CgroupCounter = "cgroup-counter",
+        /// `oom_kill` of `/proc/vmstat`: tells whether all kills of the box were accounted for.
+        BoxCounter = "box-counter",
+        /// The keeper, who is the workers' parent.
+        WaitStatus = "wait-status",
+    }
+}
+
+/// One source of evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelView {
+    /// Which.
+    pub channel: Channel,
+    /// How it is.
+    pub state: ChannelState,
+    /// What that means, and what helps; absent where nothing is to be said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// Notices that wait for delivery.

@@ -1,9 +1,10 @@
 //! How did the run end, in our words?
 
-use lanewarden_probes::ending::Ending;
+use lanewarden_probes::{ending::Ending, kmsg::ChannelState};
+use serde::{Deserialize, Serialize};
 
 use super::{
-    attribution::{LaneKill, SigkillFacts, sigkill_end},
+    attribution::{LaneKill, SigkillFacts, class, sigkill_end},
     marker::{Marker, MarkerFinding, Outcome, asks_owner},
 };
 use crate::verdict::{RunVerdict, SigkillEnd, Verified};
@@ -18,7 +19,8 @@ const SIGKILL: u8 = 9;
 const OOM_NEAR_END_MS: i64 = 2_000;
 
 /// Why we ended a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum StopCause {
     /// Its deadline.
     Deadline,
@@ -54,10 +56,31 @@ pub struct EndFacts<'a> {
     pub our_kill: bool,
     /// OOM kills in its cgroup during the run.
     pub counted: Option<u64>,
+    /// Those of them that no record names and that were known while the worker lived.
+    pub unnamed_before: u64,
     /// Those that the kernel log named.
     pub named: &'a [LaneKill],
+    /// Processes that used the worker's address space.
+    pub sharing: &'a [u32],
     /// When it ended, milliseconds since the epoch.
     pub ended_at_ms: i64,
+    /// How the kernel log is: what it does not say proves nothing unless it is open.
+    pub kernel_log: ChannelState,
+}
+
+impl<'a> EndFacts<'a> {
+    /// What is known of a SIGKILL among them.
+    const fn sigkill(&self, pid: u32, our_kill: bool) -> SigkillFacts<'a> {
+        SigkillFacts {
+            pid,
+            our_kill,
+            counted: self.counted,
+            unnamed_before: self.unnamed_before,
+            named: self.named,
+            sharing: self.sharing,
+            ended_at_ms: self.ended_at_ms,
+        }
+    }
 }
 
 /// A judged end.
@@ -128,21 +151,13 @@ fn failed(facts: &EndFacts<'_>, code: u8) -> JudgedEnd {
     if let Some(cause) = facts.ordered {
         return ordered(cause, &format!("exit {code}"));
     }
-    let counted = facts.counted.unwrap_or(0) > 0 || !facts.named.is_empty();
-    let near = facts
-        .named
-        .iter()
-        .any(|kill| (facts.ended_at_ms - kill.read_at_ms).abs() <= OOM_NEAR_END_MS);
-    // 137 is what a shell makes of a child's SIGKILL. By itself it is a hint; beside the counter it is the cause.
-    if counted && (near || code == 128 + SIGKILL) {
-        let end = facts.named.first().map_or(SigkillEnd::OomUnnamed, |kill| {
-            sigkill_end(SigkillFacts {
-                pid: kill.kill.pid,
-                our_kill: false,
-                counted: facts.counted,
-                named: facts.named,
-            })
-        });
+    let near = |kill: &&LaneKill| (facts.ended_at_ms - kill.read_at_ms).abs() <= OOM_NEAR_END_MS;
+    let named = facts.named.iter().rfind(near);
+    // 137 is what a shell makes of a child's SIGKILL. By itself it is a hint; beside a counter that has just grown it is
+    // the cause.
+    let counted = code == 128 + SIGKILL && facts.sigkill(facts.pid, false).unnamed() > 0;
+    if named.is_some() || counted {
+        let end = named.map_or(SigkillEnd::OomUnnamed, |kill| class(kill.kill.kind));
         return JudgedEnd {
             end: Some(end),
             ..plain(
@@ -155,14 +170,7 @@ fn failed(facts: &EndFacts<'_>, code: u8) -> JudgedEnd {
 }
 
 fn signalled(facts: &EndFacts<'_>, signal: u8, core: bool) -> JudgedEnd {
-    let end = (signal == SIGKILL).then(|| {
-        sigkill_end(SigkillFacts {
-            pid: facts.pid,
-            our_kill: facts.our_kill,
-            counted: facts.counted,
-            named: facts.named,
-        })
-    });
+    let end = (signal == SIGKILL).then(|| sigkill_end(facts.sigkill(facts.pid, facts.our_kill)));
     let shown =
         if core { format!("signal {signal}, core dumped") } else { format!("signal {signal}") };
     let judged = if end.is_some_and(SigkillEnd::is_oom) {
@@ -170,9 +178,21 @@ fn signalled(facts: &EndFacts<'_>, signal: u8, core: bool) -> JudgedEnd {
     } else if let Some(cause) = facts.ordered {
         ordered(cause, &shown)
     } else {
-        plain(RunVerdict::Signalled, format!("{shown}, not ours and no OOM killer's"))
+        plain(RunVerdict::Signalled, format!("{shown}, {}", nobodys(facts, end)))
     };
     JudgedEnd { end, ..judged }
+}
+
+/// What is said of a signal that is neither ours nor a known OOM killer's.
+fn nobodys(facts: &EndFacts<'_>, end: Option<SigkillEnd>) -> String {
+    let state = facts.kernel_log;
+    match (end, facts.counted) {
+        // Only SIGKILL is an OOM killer's, and only a counter or a log that was read can rule it out.
+        (Some(_), None) if state != ChannelState::Open => format!(
+            "not ours; whether an OOM killer sent it cannot be told: no cgroup counts for this run, and the kernel log is {state}"
+        ),
+        (Some(_) | None, Some(_) | None) => "not ours and no OOM killer's".to_owned(),
+    }
 }
 
 fn by_marker(marker: &Marker) -> JudgedEnd {
@@ -233,6 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::decide::evidence::Evidence;
 
     const ENDED_AT: i64 = 1_000_000;
 
@@ -243,7 +264,8 @@ mod tests {
     fn kill(pid: u32, before_end_ms: i64) -> LaneKill {
         let kill: OomKill =
             serde_json::from_value(serde_json::json!({"pid": pid, "kind": "memcg"})).unwrap();
-        LaneKill { kill, read_at_ms: ENDED_AT - before_end_ms }
+        let proof = crate::decide::attribution::Proof::Cgroup;
+        LaneKill { kill, read_at_ms: ENDED_AT - before_end_ms, proof, conflict: None }
     }
 
     fn exited(code: u8) -> KnownEnd {
@@ -263,8 +285,11 @@ mod tests {
             ordered: None,
             our_kill: false,
             counted: Some(0),
+            unnamed_before: 0,
             named: &[],
+            sharing: &[],
             ended_at_ms: ENDED_AT,
+            kernel_log: ChannelState::Open,
         }
     }
 
@@ -302,14 +327,16 @@ mod tests {
                 all.push(judge(&facts(exited(137))));
                 let old = [kill(11, 60_000)];
                 all.push(judge(&EndFacts { named: &old, counted: Some(1), ..facts(exited(1)) }));
+                all.push(judge(&EndFacts { named: &old, counted: Some(1), ..facts(exited(137)) }));
                 return all;
             }
             RunVerdict::Signalled => {
-                vec![facts(signal(11)), facts(signal(9)), facts(signal(15))]
+                let beside = EndFacts { named: &child, counted: Some(1), ..facts(signal(9)) };
+                vec![facts(signal(11)), facts(signal(9)), facts(signal(15)), beside]
             }
             RunVerdict::OomKilled => vec![
                 EndFacts { named: &own, counted: Some(1), ..facts(signal(9)) },
-                EndFacts { named: &child, counted: Some(1), ..facts(signal(9)) },
+                EndFacts { named: &child, sharing: &[11], counted: Some(1), ..facts(signal(9)) },
                 EndFacts { counted: Some(1), ..facts(signal(9)) },
                 EndFacts { named: &child, counted: Some(1), ..facts(exited(1)) },
                 EndFacts { counted: Some(1), ..facts(exited(137)) },
@@ -358,7 +385,10 @@ mod tests {
         let ends = |verdict| -> Vec<Option<SigkillEnd>> {
             leading_to(verdict).into_iter().map(|judged| judged.end).collect()
         };
-        assert_eq!(ends(RunVerdict::Signalled), [None, Some(SigkillEnd::Unexplained), None]);
+        assert_eq!(
+            ends(RunVerdict::Signalled),
+            [None, Some(SigkillEnd::Unexplained), None, Some(SigkillEnd::Unexplained)]
+        );
         assert_eq!(ends(RunVerdict::Stopped)[3], Some(SigkillEnd::KilledByUs));
         assert_eq!(
             ends(RunVerdict::OomKilled),
@@ -371,6 +401,16 @@ mod tests {
                 Some(SigkillEnd::OomMemcg),
             ]
         );
+    }
+
+    #[test]
+    fn a_closed_kernel_log_is_said_where_nothing_else_can_tell() {
+        let blind =
+            EndFacts { counted: None, kernel_log: ChannelState::Denied, ..facts(signal(9)) };
+        let reason = judge(&blind).reason;
+        assert!(reason.contains("cannot be told") && reason.contains("denied"), "{reason}");
+        let counted = EndFacts { counted: Some(0), ..blind };
+        assert!(judge(&counted).reason.contains("no OOM killer's"), "its counter stands still");
     }
 
     #[test]
@@ -416,12 +456,19 @@ mod tests {
             our_kill in any::<bool>(),
             counted in proptest::option::of(0_u64..3),
             kills in proptest::collection::vec((9_u32..12, 0_i64..5000), 0..3),
+            unnamed_before in 0_u64..2,
+            sharing in proptest::collection::vec(9_u32..12, 0..2),
         ) {
             let named: Vec<LaneKill> = kills.iter().map(|&(pid, before)| kill(pid, before)).collect();
             let facts = EndFacts {
-                end, pid: 10, marker: &marker, ordered, our_kill, counted, named: &named, ended_at_ms: ENDED_AT,
+                end, pid: 10, marker: &marker, ordered, our_kill, counted, unnamed_before, named: &named,
+                sharing: &sharing, ended_at_ms: ENDED_AT, kernel_log: ChannelState::Open,
             };
             let judged = judge(&facts);
+            // What is stored leads to the same verdict.
+            let stored = serde_json::to_string(&Evidence::of(&facts)).unwrap();
+            let read: Evidence = serde_json::from_str(&stored).unwrap();
+            prop_assert_eq!(&judge(&read.facts()), &judged);
             let valid = matches!(marker, MarkerFinding::Valid(_));
             let good = matches!(
                 judged.verdict,

@@ -1,5 +1,6 @@
 //! What did the worker say that it did? The marker is the worker's last act, and foreign bytes.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::RunId;
@@ -19,7 +20,8 @@ pub enum MarkerReading {
 }
 
 /// What the worker claims to have done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// An issue is finished, with a pull request.
     Finalized,
@@ -30,7 +32,7 @@ pub enum Outcome {
 }
 
 /// A marker that can be believed to be this run's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
     /// What the worker claims.
     pub outcome: Outcome,
@@ -45,7 +47,8 @@ pub struct Marker {
 }
 
 /// What the marker says, judged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum MarkerFinding {
     /// There is none.
     Missing,

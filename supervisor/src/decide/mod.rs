@@ -6,9 +6,12 @@
 pub mod admission;
 pub mod attribution;
 pub mod claim;
+pub mod evidence;
 pub mod exit;
 pub mod issue;
+pub mod ledger;
 pub mod marker;
 pub mod reap;
 pub mod restart;
+pub mod roster;
 pub mod shutdown;

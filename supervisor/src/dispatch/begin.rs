@@ -19,16 +19,17 @@ use crate::{
 };
 
 impl Dispatcher {
-    pub(super) fn on_began(&mut self, beginning: Beginning, now: Now, turn: &mut Turn) {
+    pub(super) fn on_began(&mut self, mut beginning: Beginning, now: Now, turn: &mut Turn) {
         self.began = true;
-        for row in beginning.lanes {
+        for row in std::mem::take(&mut beginning.lanes) {
             self.remember(row, beginning.same_boot);
         }
-        for (id, last) in beginning.last {
+        for (id, last) in std::mem::take(&mut beginning.last) {
             if let Some(lane) = self.lanes.get_mut(&id) {
                 lane.last = Some(last);
             }
         }
+        self.inherit_kills(&mut beginning, now, turn);
         let (living, ended) = (beginning.living.len(), beginning.ended.len());
         for run in beginning.recorded {
             turn.then(Effect::Forget(run));
@@ -42,7 +43,7 @@ impl Dispatcher {
                 // Its lane has moved on: it never costs a living worker its place.
                 Some(true) => {
                     let run = run_of(&started, true, now);
-                    self.bury(&started.lane, &run, Some(&end), now, turn);
+                    self.bury(&started.lane, run, Some(&end), now, turn);
                 }
                 Some(false) => {
                     self.set_run(&started, true, now);
@@ -66,6 +67,8 @@ impl Dispatcher {
             });
         }
         turn.observe(Observation::Adopted { living, ended, lost: count });
+        self.books.inherited.clear();
+        self.write_position(turn);
         self.first_starts(now, turn);
     }
 
@@ -102,7 +105,9 @@ impl Dispatcher {
 
     fn set_run(&mut self, started: &Started, kept: bool, now: Now) {
         let Some(lane) = self.lanes.get_mut(&started.lane) else { return };
-        lane.run = Some(run_of(started, kept, now));
+        let mut run = run_of(started, kept, now);
+        self.books.bequeath(&mut run);
+        lane.run = Some(run);
         lane.next_start = None;
         // Not a transition: this is where the last daemon left it.
         lane.state = living(lane.config.mode);
@@ -168,7 +173,7 @@ impl Dispatcher {
             if alive {
                 turn.stranger(&started);
             } else {
-                self.bury(&id, &run_of(&started, false, now), None, now, turn);
+                self.bury(&id, run_of(&started, false, now), None, now, turn);
             }
             return;
         }

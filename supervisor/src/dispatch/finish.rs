@@ -22,7 +22,8 @@ use crate::{
     keeper::protocol::{Ended, StopSignal},
     lane::{self, Run, Step},
     observe::Observation,
-    verdict::{LaneState, RunVerdict},
+    store::rows::EndedRow,
+    verdict::{LaneState, RunVerdict, SigkillEnd},
 };
 
 /// What is known of an end, whoever told it.
@@ -128,18 +129,45 @@ impl Dispatcher {
     /// Judges and records a run beside the one that its lane has now: `seen` by a keeper, or by nobody. Nothing that the
     /// lane is about to do follows from it.
     pub(super) fn bury(
-        &self,
+        &mut self,
         id: &LaneId,
-        run: &Run,
+        mut run: Run,
         seen: Option<&EndedRun>,
         now: Now,
         turn: &mut Turn,
     ) {
         let finish = seen
-            .map_or_else(|| Finish::unseen(run, None, &MarkerReading::Absent, now), Finish::seen);
-        let (judged, row) = judge_run(id, run, &finish);
+            .map_or_else(|| Finish::unseen(&run, None, &MarkerReading::Absent, now), Finish::seen);
+        self.books.bequeath(&mut run);
+        let (judged, row) = judge_run(id, &run, &finish, self.books.kernel_log);
+        self.conclude(id, run, &finish, &judged, row, now, turn);
+    }
+
+    /// Records, counts and tells a judged run, and keeps it for evidence that comes late.
+    #[expect(clippy::too_many_arguments, reason = "everything that is known of one end")]
+    fn conclude(
+        &mut self,
+        id: &LaneId,
+        mut run: Run,
+        finish: &Finish,
+        judged: &JudgedEnd,
+        row: EndedRow,
+        now: Now,
+        turn: &mut Turn,
+    ) {
         let limit = self.lanes.get(id).and_then(|lane| lane.config.limits.memory_max);
-        report(run, &finish, &judged, row, limit, now, turn);
+        run.tally.counted = finish.counted.or(run.tally.counted);
+        if judged.end == Some(SigkillEnd::OomUnnamed) {
+            // It was waited for, and it is told now.
+            let silent = run.tally.unexplained(run.kills.len()).unwrap_or(0);
+            for _ in 0..silent {
+                self.books.ledger.line(now.unix_ms);
+                super::sample::unnamed(Some((id, &run.id)), finish.ended_at_ms, turn);
+            }
+            run.tally.unnamed = run.tally.unnamed.saturating_add(silent);
+        }
+        report(&run, finish, judged, &row, limit, now, turn);
+        self.books.retire(&run, row, limit);
     }
 
     /// A run whose program never ran.
@@ -221,7 +249,7 @@ impl Dispatcher {
             // No keeper ends what is left of its tree.
             turn.then(super::timers::signal(&run, StopSignal::Kill));
         }
-        let (judged, row) = judge_run(id, &run, finish);
+        let (judged, row) = judge_run(id, &run, finish, self.books.kernel_log);
         lane.last = Some(lane::last_view(&row, now));
         lane.judged = Some((judged.verdict, judged.verified));
         if judged.verdict == RunVerdict::Finalized {
@@ -231,9 +259,9 @@ impl Dispatcher {
         lane.issue = judged.issue.filter(|_| judged.verdict == RunVerdict::Blocked);
         let lived = std::time::Duration::from_millis(finish.lived_ms());
         lane.history = lane.history.after(judged.verdict, lived, now.boot_ms, &lane.config.restart);
-        let limit = lane.config.limits.memory_max;
-        report(&run, finish, &judged, row, limit, now, turn);
-        self.after_run(id, &run.id, &judged, random, now, turn);
+        let nonce = run.id.clone();
+        self.conclude(id, run, finish, &judged, row, now, turn);
+        self.after_run(id, &nonce, &judged, random, now, turn);
     }
 
     /// And now? Down, at once, later, or not without a person.

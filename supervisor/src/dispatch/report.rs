@@ -1,13 +1,14 @@
 //! A judged run: the row that keeps it with its evidence, and what a person must know at once.
 
 use lanewarden_notify::Notice;
-use lanewarden_probes::{ending::Ending, oom::OomKill};
+use lanewarden_probes::{ending::Ending, kmsg::ChannelState, oom::OomKill};
 
 use super::{finish::Finish, turn::Turn};
 use crate::{
     clock::Now,
     decide::{
-        exit::{EndFacts, JudgedEnd, KnownEnd, StopCause, judge},
+        evidence::Evidence,
+        exit::{EndFacts, JudgedEnd, KnownEnd, judge},
         marker::MarkerFinding,
     },
     effect::{Effect, Telling},
@@ -56,7 +57,12 @@ pub(super) fn oom_page(
 }
 
 /// The verdict on a run, and the row that keeps it with its evidence.
-pub(super) fn judge_run(id: &LaneId, run: &Run, finish: &Finish) -> (JudgedEnd, EndedRow) {
+pub(super) fn judge_run(
+    id: &LaneId,
+    run: &Run,
+    finish: &Finish,
+    kernel_log: ChannelState,
+) -> (JudgedEnd, EndedRow) {
     let facts = EndFacts {
         end: finish.end,
         pid: run.started.as_ref().map_or(0, |started| started.pid),
@@ -64,8 +70,11 @@ pub(super) fn judge_run(id: &LaneId, run: &Run, finish: &Finish) -> (JudgedEnd, 
         ordered: run.stopping.map(|stopping| stopping.cause),
         our_kill: finish.our_kill,
         counted: finish.counted,
+        unnamed_before: run.tally.unnamed,
         named: &run.kills,
+        sharing: &run.sharing,
         ended_at_ms: finish.ended_at_ms,
+        kernel_log,
     };
     let mut judged = judge(&facts);
     if let Some(said) = &finish.said {
@@ -80,7 +89,7 @@ pub(super) fn report(
     run: &Run,
     finish: &Finish,
     judged: &JudgedEnd,
-    row: EndedRow,
+    row: &EndedRow,
     limit: Option<u64>,
     now: Now,
     turn: &mut Turn,
@@ -95,7 +104,7 @@ pub(super) fn report(
         reason: judged.reason.clone(),
     });
     tell_end(&row.lane, run, judged, limit, finish.lived_ms(), turn);
-    turn.write(Write::RunEnded(Box::new(row)));
+    turn.write(Write::RunEnded(Box::new(row.clone())));
     turn.then(Effect::Forget(run.id.clone()));
 }
 
@@ -165,11 +174,17 @@ fn row(
         KnownEnd::Known(ending) => Some(ending),
         KnownEnd::Unknown | KnownEnd::NotStarted => None,
     };
-    let kills: Vec<_> = facts
-        .named
-        .iter()
-        .map(|kill| serde_json::json!({"kill": kill.kill, "read_at_ms": kill.read_at_ms}))
-        .collect();
+    let mut evidence = serde_json::json!({
+        "marker": match &finish.marker {
+            MarkerFinding::Missing => "missing".to_owned(),
+            MarkerFinding::Valid(_) => "valid".to_owned(),
+            MarkerFinding::Invalid(why) => format!("invalid: {why}"),
+            MarkerFinding::Stale { run } => format!("stale: run {run}"),
+        },
+        "leftovers": finish.leftovers,
+        "survivors": finish.survivors,
+    });
+    merge(&mut evidence, &Evidence::of(facts), &judged.reason);
     EndedRow {
         run: run.clone(),
         lane: lane.clone(),
@@ -185,24 +200,15 @@ fn row(
         usage: finish.usage,
         leftovers: finish.leftovers,
         reason: judged.reason.clone(),
-        evidence: serde_json::json!({
-            "reason": judged.reason,
-            "ordered": facts.ordered.map(|cause| match cause {
-                StopCause::Deadline => "deadline",
-                StopCause::Order => "order",
-                StopCause::Restart => "restart",
-            }),
-            "our_kill": finish.our_kill,
-            "oom_kills_counted": finish.counted,
-            "oom_kills_named": kills,
-            "marker": match &finish.marker {
-                MarkerFinding::Missing => "missing".to_owned(),
-                MarkerFinding::Valid(_) => "valid".to_owned(),
-                MarkerFinding::Invalid(why) => format!("invalid: {why}"),
-                MarkerFinding::Stale { run } => format!("stale: run {run}"),
-            },
-            "leftovers": finish.leftovers,
-            "survivors": finish.survivors,
-        }),
+        evidence,
     }
+}
+
+/// Puts everything from which the run was judged into what is kept beside its verdict.
+pub(super) fn merge(kept: &mut serde_json::Value, evidence: &Evidence, reason: &str) {
+    let Some(kept) = kept.as_object_mut() else { return };
+    if let Ok(serde_json::Value::Object(facts)) = serde_json::to_value(evidence) {
+        kept.extend(facts);
+    }
+    kept.insert("reason".to_owned(), reason.into());
 }

@@ -14,6 +14,7 @@ pub(super) struct Turn {
     notices: Vec<Telling>,
     claims: Vec<ClaimWish>,
     rest: Vec<Effect>,
+    pass: Option<u64>,
 }
 
 impl Turn {
@@ -40,6 +41,10 @@ impl Turn {
 
     pub(super) fn then(&mut self, effect: Effect) {
         self.rest.push(effect);
+    }
+
+    pub(super) fn wake_to_sample(&mut self, at: Option<u64>) {
+        self.pass = at;
     }
 
     pub(super) fn done(&mut self, client: ControlId, sentence: String) {
@@ -72,6 +77,7 @@ impl Turn {
             effects.push(Effect::Record { writes: self.writes, notices: self.notices });
         }
         effects.extend(wake.map(Effect::Wake));
+        effects.extend(self.pass.map(Effect::WakeToSample));
         effects.sort_by_key(Effect::rank);
         effects
     }

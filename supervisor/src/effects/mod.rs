@@ -139,7 +139,9 @@ impl Performer {
                 Effect::Patrol(posts) => self.preparer.patrol(posts),
                 Effect::Sample(posts) => self.sampler.sample(posts),
                 Effect::Spawn(order) => self.keeper.send(Request::Spawn(order)),
-                Effect::Wake(at) => self.wake = Some(at),
+                Effect::Wake(at) | Effect::WakeToSample(at) => {
+                    self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+                }
                 Effect::Reply(client, mut answer) => {
                     if let Answer::Status(view) = &mut answer {
                         self.surroundings.dress(view);

@@ -90,6 +90,13 @@ enum Leader {
     Other,
 }
 
+/// Everybody of a run's tree, as far as the process table can be read.
+pub(super) fn members(root: &Root, post: &Post) -> Vec<u32> {
+    let tree = Tree::of(root, post);
+    let all = identity::pids(root).unwrap_or_default();
+    all.into_iter().filter(|&pid| tree.has(pid)).collect()
+}
+
 /// A run's tree at one moment.
 struct Tree<'a> {
     root: &'a Root,
@@ -169,9 +176,7 @@ mod tests {
     }
 
     fn members(post: &Post) -> Vec<u32> {
-        let root = Root::live();
-        let tree = Tree::of(&root, post);
-        identity::pids(&root).unwrap().into_iter().filter(|&pid| tree.has(pid)).collect()
+        super::members(&Root::live(), post)
     }
 
     #[test]

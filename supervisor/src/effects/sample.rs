@@ -10,11 +10,13 @@ use std::{
 
 use lanewarden_probes::{Reading, Root, cgroup, host};
 
+use super::patrol;
 use crate::{
+    clock::unix_ms,
     effect::Post,
     event::{Event, RunSample, Sampling},
     ids::RunId,
-    sources::Events,
+    sources::{Events, address_space},
 };
 
 /// A handle on the thread that measures.
@@ -51,6 +53,7 @@ fn work(inbox: &Receiver<Vec<Post>>, events: &Events) {
     let mut groups = Groups::default();
     while let Ok(posts) = inbox.recv() {
         let sampling = Sampling {
+            taken_at_ms: unix_ms(),
             oom_kills: known(host::vmstat_oom_kills(&root)),
             runs: posts.iter().map(|post| groups.sample(&root, post)).collect(),
         };
@@ -70,14 +73,19 @@ struct Groups {
 impl Groups {
     fn sample(&mut self, root: &Root, post: &Post) -> RunSample {
         let dir = self.dir(root, post);
-        let mut tasks = dir.map(|dir| known(cgroup::threads(dir)).unwrap_or_default());
-        if let Some(tasks) = tasks.as_mut().filter(|tasks| !tasks.contains(&post.pid)) {
+        let grouped = dir.and_then(|dir| known(cgroup::procs(dir)));
+        // Without a group of its own the run is known by descent, session and cookie.
+        let processes = grouped.unwrap_or_else(|| patrol::members(root, post));
+        let mut tasks =
+            dir.and_then(|dir| known(cgroup::threads(dir))).unwrap_or_else(|| processes.clone());
+        if !tasks.contains(&post.pid) {
             tasks.push(post.pid);
         }
         RunSample {
             run: post.run.clone(),
             oom_kills: dir.and_then(|dir| known(cgroup::oom_kill_count(dir))),
-            tasks: tasks.unwrap_or_else(|| vec![post.pid]),
+            sharing: address_space::sharing(post.pid, &processes),
+            tasks,
         }
     }
 

@@ -12,7 +12,6 @@ mod restored;
 mod tests;
 
 use std::{
-    collections::BTreeSet,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -53,8 +52,6 @@ pub struct Metrics {
 struct Tally {
     counts: Counts,
     last_turn_ms: i64,
-    /// Lanes whose run under way has a kernel record of unclear kind: its end is not a second kill.
-    recorded_unnamed: BTreeSet<LaneId>,
 }
 
 impl Metrics {
@@ -190,11 +187,6 @@ impl Tally {
                 self.run_ended(lane, *verdict, *end, *lived_ms, *judged_after_ms);
             }
             Observation::OomKill { lane, class, .. } => {
-                if let Some(lane) = lane
-                    && *class == SigkillEnd::OomUnnamed
-                {
-                    self.recorded_unnamed.insert(lane.clone());
-                }
                 self.oom_kills(lane.as_ref(), *class, 1);
             }
             Observation::KernelLogLost(count) => {
@@ -236,6 +228,9 @@ impl Tally {
             | Observation::StoreRecovered
             | Observation::KeeperLost
             | Observation::KeeperBack
+            | Observation::KernelLogState(_)
+            | Observation::KillUnplaced { .. }
+            | Observation::RunAmended { .. }
             | Observation::Intruder { .. }
             | Observation::Stranger { .. } => {}
         }
@@ -252,20 +247,20 @@ impl Tally {
         self.counts.add(MetricName::RunsFinished, lane.as_str(), verdict.as_str(), 1);
         self.counts.observe(MetricName::RunDuration, secs(lived_ms));
         self.counts.observe(MetricName::RunExitDetection, secs(judged_after_ms));
-        let recorded = self.recorded_unnamed.remove(lane);
         let Some(end) = end else { return };
         self.counts.add(MetricName::SigkillEnds, lane.as_str(), end.as_str(), 1);
-        if has_no_record(end) && !(end == SigkillEnd::OomUnnamed && recorded) {
+        if has_no_record(end) {
             self.oom_kills(Some(lane), end, 1);
         }
     }
 }
 
-/// Whether a worker's end of this class is an OOM kill that no record of the kernel log has told already.
+/// Whether a worker's end of this class is an OOM kill that is not told as one by itself.
 const fn has_no_record(end: SigkillEnd) -> bool {
     match end {
-        SigkillEnd::OomUserspace | SigkillEnd::OomUnnamed | SigkillEnd::CoVictim => true,
-        SigkillEnd::OomMemcg
+        SigkillEnd::OomUserspace | SigkillEnd::CoVictim => true,
+        SigkillEnd::OomUnnamed
+        | SigkillEnd::OomMemcg
         | SigkillEnd::OomGlobal
         | SigkillEnd::KilledByUs
         | SigkillEnd::Unexplained => false,

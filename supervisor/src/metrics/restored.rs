@@ -44,31 +44,33 @@ impl Restored {
         }
         let mut kills: BTreeMap<(Option<LaneId>, SigkillEnd), u64> = BTreeMap::new();
         let mut ends = connection.prepare(
-            "SELECT lane, sigkill_end, count(*), sum(EXISTS (SELECT 1 FROM oom_kill WHERE oom_kill.run = run.run \
-             AND json_extract(kill, '$.kind') = 'unknown')) \
-             FROM run WHERE sigkill_end IS NOT NULL GROUP BY lane, sigkill_end",
+            "SELECT lane, sigkill_end, count(*) FROM run WHERE sigkill_end IS NOT NULL GROUP BY lane, sigkill_end",
         )?;
-        let rows =
-            ends.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
-        for row in rows {
-            let (lane, end, count, recorded): (String, String, i64, i64) = row?;
+        for row in ends.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))? {
+            let (lane, end, count): (String, String, i64) = row?;
             let (lane, end) = (lane_id(0, &lane)?, member::<SigkillEnd>(1, &end)?);
             restored.sigkill_ends.push((lane.clone(), end, positive(count)));
             if has_no_record(end) {
-                let told = if end == SigkillEnd::OomUnnamed { recorded } else { 0 };
-                *kills.entry((Some(lane), end)).or_default() += positive(count - told);
+                *kills.entry((Some(lane), end)).or_default() += positive(count);
             }
         }
+        // What could not be placed is counted where the counters placed it.
         let mut records = connection.prepare(
-            "SELECT lane, json_extract(kill, '$.kind'), count(*) FROM oom_kill GROUP BY 1, 2",
+            "SELECT lane, class, json_extract(kill, '$.kind'), count(*) FROM oom_kill \
+             WHERE proof IS NULL OR proof NOT LIKE 'cannot tell%' GROUP BY 1, 2, 3",
         )?;
-        for row in records.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))? {
-            let (lane, kind, count): (Option<String>, Option<String>, i64) = row?;
+        let rows = records
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+        for row in rows {
+            let (lane, class, kind, count): (Option<String>, Option<String>, Option<String>, i64) =
+                row?;
             let lane = lane.map(|lane| lane_id(0, &lane)).transpose()?;
-            let end = match kind.as_deref() {
-                Some("memcg") => SigkillEnd::OomMemcg,
-                Some("global") => SigkillEnd::OomGlobal,
-                Some(_) | None => SigkillEnd::OomUnnamed,
+            // Releases before the class was kept have only what the kernel said.
+            let end = match (class, kind.as_deref()) {
+                (Some(class), _) => member::<SigkillEnd>(1, &class)?,
+                (None, Some("memcg")) => SigkillEnd::OomMemcg,
+                (None, Some("global")) => SigkillEnd::OomGlobal,
+                (None, Some(_) | None) => SigkillEnd::OomUnnamed,
             };
             *kills.entry((lane, end)).or_default() += positive(count);
         }

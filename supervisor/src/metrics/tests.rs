@@ -220,7 +220,7 @@ fn what_happens_is_counted_once() {
         ended("a", RunVerdict::OomKilled, Some(SigkillEnd::OomMemcg)),
         // No record told this one.
         ended("a", RunVerdict::OomKilled, Some(SigkillEnd::CoVictim)),
-        // A record of unclear kind told this one.
+        // A kill that no record names is told once as a kill; the runs that it ended add nothing.
         kill(Some("b"), SigkillEnd::OomUnnamed),
         ended("b", RunVerdict::OomKilled, Some(SigkillEnd::OomUnnamed)),
         ended("b", RunVerdict::OomKilled, Some(SigkillEnd::OomUnnamed)),
@@ -253,7 +253,7 @@ fn what_happens_is_counted_once() {
         ("runs_finished_total{lane=\"a\",verdict=\"oom-killed\"}", 2.0),
         ("oom_kills_total{lane=\"a\",kind=\"oom-memcg\"}", 1.0),
         ("oom_kills_total{lane=\"a\",kind=\"co-victim\"}", 1.0),
-        ("oom_kills_total{lane=\"b\",kind=\"oom-unnamed\"}", 2.0),
+        ("oom_kills_total{lane=\"b\",kind=\"oom-unnamed\"}", 1.0),
         ("oom_kills_unattributed_total", 1.0),
         ("sigkill_ends_total{lane=\"b\",end=\"oom-unnamed\"}", 2.0),
         ("run_duration_seconds_bucket{le=\"60\"}", 0.0),

@@ -24,7 +24,7 @@ use crate::{
     effects::{claims, courier},
     ids::LaneId,
     metrics::{Metrics, Restored},
-    sources::{Events, control, keeper::LinkError, kernel_log},
+    sources::{Events, control, keeper::LinkError},
     store::{self, Store, StoreError},
     view::{BoxView, SpoolView},
     web::{self, Shared},
@@ -197,15 +197,6 @@ pub(super) fn serve_http(config: &Config, shared: &Arc<Shared>) -> Result<(), Ru
         }
     });
     Ok(())
-}
-
-pub(super) fn follow_kernel_log(events: &Events, degraded: &mut Vec<String>) {
-    if let Err(state) = kernel_log::listen(&Root::live(), events.clone()) {
-        tracing::warn!(%state, "the kernel log is not readable");
-        degraded.push(format!(
-            "kernel log {state}: OOM victims are known by cgroup counters only; CAP_SYSLOG or kernel.dmesg_restrict=0 opens it"
-        ));
-    }
 }
 
 pub(super) async fn held_claims(

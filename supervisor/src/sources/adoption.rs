@@ -2,16 +2,28 @@
 
 use lanewarden_probes::{
     Root,
+    kmsg::ChannelState,
     liveness::{Judged, Recorded, judge},
 };
 
-use super::keeper::Inventory;
+use super::{
+    Events,
+    keeper::Inventory,
+    kernel_log::{KernelLog, Since},
+};
 use crate::{
-    event::Beginning,
+    clock::unix_ms,
+    event::{Beginning, KnownKills, PastRun},
     ids::MachineName,
-    store::{self, Store, StoreError, rows::OpenRun},
+    store::{
+        self, Store, StoreError,
+        rows::{Memory, OpenRun},
+    },
     view::LastView,
 };
+
+/// Evidence is still looked for of runs that were judged so lately, milliseconds.
+const PAST_MS: i64 = 600_000;
 
 /// Gathers the first event.
 ///
@@ -22,7 +34,18 @@ pub async fn gather(
     inventory: Inventory,
     boot_id: &str,
     machine: &MachineName,
+    events: &Events,
 ) -> Result<Beginning, StoreError> {
+    let memory = remembered_kills(store, boot_id).await?;
+    // After the inventory: whatever the keeper has seen end, the log has a line about by now.
+    let kernel_log = match KernelLog::open(&Root::live(), memory.since) {
+        Ok((log, mut missed)) => {
+            missed.kills.retain(|kill| !memory.seqs.contains(&kill.seq));
+            // Its events wait in the queue until what is gathered here was handled.
+            log.follow(events.clone()).map(|()| missed).map_err(|_| ChannelState::Lost)
+        }
+        Err(state) => Err(state),
+    };
     let nonces: Vec<String> =
         inventory.ended.iter().map(|end| end.ended.started.run.to_string()).collect();
     let (rows, open, judged, last) = store
@@ -55,9 +78,42 @@ pub async fn gather(
         living: inventory.living,
         ended,
         recorded: recorded.into_iter().map(|end| end.ended.started.run).collect(),
+        past: memory.past,
+        known_kills: memory.known,
+        kernel_log: Some(kernel_log),
         last,
         same_boot,
     })
+}
+
+/// What the store knows of OOM kills.
+struct KillMemory {
+    since: Since,
+    /// The records of this boot that were acted on.
+    seqs: Vec<u64>,
+    known: Vec<KnownKills>,
+    past: Vec<PastRun>,
+}
+
+async fn remembered_kills(store: &Store, boot_id: &str) -> Result<KillMemory, StoreError> {
+    let boot = boot_id.to_owned();
+    let since_ms = unix_ms().saturating_sub(PAST_MS);
+    store
+        .call("reading OOM kills", move |connection| {
+            let position = store::remembered(connection, Memory::KernelLog)?;
+            let since = match position {
+                None => Since::Now,
+                Some((then, seq)) if then == boot => seq.parse().map_or(Since::Boot, Since::Record),
+                Some(_) => Since::Boot,
+            };
+            Ok(KillMemory {
+                since,
+                seqs: store::kill_seqs(connection, &boot)?,
+                known: store::kills_of_open_runs(connection)?,
+                past: store::past_runs(connection, &boot, since_ms)?,
+            })
+        })
+        .await
 }
 
 /// Whether a recorded worker lives; nothing if there never was one on record.

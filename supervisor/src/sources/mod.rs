@@ -5,6 +5,7 @@
     reason = "the edge: this is where processes and clocks are read"
 )]
 
+pub mod address_space;
 pub mod adoption;
 pub mod control;
 mod exit_info;

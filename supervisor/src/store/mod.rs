@@ -6,6 +6,7 @@
 //! memory and written when the disk is well again.
 
 mod backlog;
+mod kills;
 mod read;
 pub mod rows;
 mod schema;
@@ -14,6 +15,7 @@ mod write;
 
 use std::{path::PathBuf, time::Duration};
 
+pub use kills::{kill_seqs, kills_of_open_runs, past_runs};
 pub use read::{
     HistoryRow, claims, history, judged_runs, lanes, newest_runs, open_runs, remembered,
     started_run,

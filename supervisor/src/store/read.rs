@@ -130,14 +130,14 @@ pub fn remembered(
         .optional()
 }
 
-fn member<T: std::str::FromStr<Err = lanewarden_probes::UnknownMember>>(
+pub(super) fn member<T: std::str::FromStr<Err = lanewarden_probes::UnknownMember>>(
     row: &Row<'_>,
     index: usize,
 ) -> rusqlite::Result<T> {
     row.get::<_, String>(index)?.parse().map_err(|error| unreadable(index, error))
 }
 
-fn unreadable(
+pub(super) fn unreadable(
     index: usize,
     error: impl std::error::Error + Send + Sync + 'static,
 ) -> rusqlite::Error {

@@ -170,15 +170,19 @@ pub struct EndedRow {
 /// An OOM kill.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KillRow {
-    /// The sequence number of the kernel's record in this boot.
-    pub seq: u64,
+    /// The sequence number of the kernel's record in this boot; `None` if only a counter told of it.
+    pub seq: Option<u64>,
     /// When it was read, milliseconds since the epoch.
     pub at_ms: i64,
     /// The lane; `None` for a foreign process.
     pub lane: Option<LaneId>,
     /// The run.
     pub run: Option<RunId>,
-    /// What the kernel said.
+    /// How it was killed.
+    pub class: SigkillEnd,
+    /// What says whose it was, in words.
+    pub proof: String,
+    /// What the kernel said; null if only a counter told of it.
     pub kill: serde_json::Value,
 }
 

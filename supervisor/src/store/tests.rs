@@ -147,10 +147,12 @@ fn waits(written: &Written, records: usize) -> bool {
 async fn every_write_is_there_when_the_file_is_opened_again() {
     let (_dir, path) = place();
     let kill = KillRow {
-        seq: u64::MAX,
+        seq: Some(u64::MAX),
         at_ms: 8,
         lane: Some(id("a")),
         run: Some(run(1)),
+        class: SigkillEnd::OomMemcg,
+        proof: "cgroup".to_owned(),
         kill: serde_json::json!({"pid": 7}),
     };
     let stamped = |lane: &str| Write::ClaimStamped {

@@ -153,17 +153,22 @@ fn ended(transaction: &Transaction<'_>, row: &EndedRow) -> rusqlite::Result<()> 
         .map(drop)
 }
 
+/// A kill that only a counter told of has no number of the kernel's; it gets one below zero.
 fn oom_kill(transaction: &Transaction<'_>, boot_id: &str, row: &KillRow) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
-            "INSERT OR IGNORE INTO oom_kill (boot_id, seq, at_ms, lane, run, kill) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT OR IGNORE INTO oom_kill (boot_id, seq, at_ms, lane, run, class, proof, kill) VALUES (?1, \
+             coalesce(?2, (SELECT min(coalesce(min(seq), 0), 0) - 1 FROM oom_kill WHERE boot_id = ?1)), \
+             ?3, ?4, ?5, ?6, ?7, ?8)",
         )?
         .execute(params![
             boot_id,
-            signed(row.seq),
+            row.seq.map(signed),
             row.at_ms,
             row.lane.as_ref().map(crate::ids::LaneId::as_str),
             row.run.as_ref().map(crate::ids::RunId::as_str),
+            row.class.as_str(),
+            row.proof,
             row.kill.to_string(),
         ])
         .map(drop)

@@ -17,9 +17,7 @@ fn killed(world: &World, worker: &Started, counter: Option<(u64, u64)>) -> Ended
 }
 
 fn kernel_kill(world: &mut World, pid: u32, task_memcg: Option<&str>) {
-    let kill = Box::new(oom_kill(pid, task_memcg));
-    let read_at_ms = world.now.unix_ms;
-    world.handle(Event::KernelKill { kill, seq: 42, read_at_ms });
+    world.handle(kernel(oom_kill(pid, task_memcg), 42, world.now.unix_ms));
 }
 
 #[test]
@@ -125,10 +123,11 @@ fn a_kill_in_the_tree_of_a_living_worker_is_a_page_and_no_verdict() {
 #[test]
 fn a_foreign_victim_blames_no_lane() {
     let (mut world, worker) = World::one().running();
-    // Even with the worker's own pid: it lived in another group, so the number is somebody else's.
-    kernel_kill(&mut world, worker.pid, Some("/user.slice"));
+    kernel_kill(&mut world, worker.pid + 1, Some("/user.slice"));
     assert_eq!(world.shape(), ["record kill in -", "OomKill", "wake in 7200000"]);
-    assert!(matches!(world.writes()[0], Write::OomKill(row) if row.seq == 42 && row.run.is_none()));
+    assert!(
+        matches!(world.writes()[0], Write::OomKill(row) if row.seq == Some(42) && row.run.is_none())
+    );
     assert!(matches!(
         &world.effects[1],
         Effect::Observe(Observation::OomKill { lane: None, class: SigkillEnd::OomMemcg, .. })

@@ -161,6 +161,7 @@ impl Model {
                 | Effect::Look(_)
                 | Effect::Patrol(_)
                 | Effect::Sample(_)
+                | Effect::WakeToSample(_)
                 | Effect::Watch { .. }
                 | Effect::Release(_)
                 | Effect::Reply(..)
@@ -208,9 +209,9 @@ impl Model {
             Step::Kill(which) => {
                 let worker = self.living.get(usize::from(*which) % self.living.len().max(1));
                 let Some(Worker { started, .. }) = worker else { return };
-                let kill = Box::new(oom_kill(started.pid, started.cgroup.as_deref()));
-                let read_at_ms = self.world.now.unix_ms;
-                self.handle(Event::KernelKill { kill, seq: 1, read_at_ms });
+                let kill = oom_kill(started.pid, started.cgroup.as_deref());
+                let event = kernel(kill, 1, self.world.now.unix_ms);
+                self.handle(event);
             }
             Step::Pass(ms) => self.pass(u64::from(*ms)),
             Step::Sleep => {

@@ -116,7 +116,7 @@ fn an_oom_kill_of_the_occupant_is_named_at_once() {
     let mut world = occupied();
     gone(&mut world, Some(SIGKILLED));
     let kill = oom_kill(PID, Some("/user.slice/tmux"));
-    world.handle(Event::KernelKill { kill: Box::new(kill), seq: 1, read_at_ms: world.now.unix_ms });
+    world.handle(kernel(kill, 1, world.now.unix_ms));
     let last = world.lane("a").last.clone().unwrap();
     assert_eq!((last.verdict, last.end), (RunVerdict::OomKilled, Some(SigkillEnd::OomMemcg)));
 }

@@ -17,6 +17,7 @@ fn posts(world: &World) -> Option<Vec<Post>> {
         | Effect::Prepare(_)
         | Effect::Look(_)
         | Effect::Sample(_)
+        | Effect::WakeToSample(_)
         | Effect::Spawn(_)
         | Effect::Watch { .. }
         | Effect::Signal { .. }

@@ -34,8 +34,8 @@ fn drive(world: World, verdict: RunVerdict) -> Option<World> {
         RunVerdict::Failed => drop(world.end(&worker, exit(3)).len()),
         RunVerdict::Signalled => drop(world.end(&worker, 0x8b).len()),
         RunVerdict::OomKilled => {
-            let kill = Box::new(oom_kill(worker.pid, worker.cgroup.as_deref()));
-            world.handle(Event::KernelKill { kill, seq: 1, read_at_ms: world.now.unix_ms });
+            let kill = oom_kill(worker.pid, worker.cgroup.as_deref());
+            world.handle(kernel(kill, 1, world.now.unix_ms));
             let mut end = ended(&worker, SIGKILLED, world.now.unix_ms);
             end.ended.oom_kills = Some((0, 1));
             world.handle(Event::Ended(Box::new(end)));

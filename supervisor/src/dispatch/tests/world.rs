@@ -15,11 +15,11 @@ use crate::{
     decide::{admission::HostReading, marker::MarkerReading},
     dispatch::{Dispatcher, Random, Setup},
     effect::{Answer, ControlId, Effect, Goodbye, Telling},
-    event::{Beginning, EndedRun, Event, Order, Preparation},
+    event::{Beginning, EndedRun, Event, KernelRecord, Missed, Order, Preparation},
     ids::{LaneId, MachineName, RunId},
     keeper::protocol::{Ended, Limits, SpawnOrder, Started},
     observe::Observation,
-    store::rows::{EndedRow, LaneRow, OpenRun, OpenWorker, Write},
+    store::rows::{EndedRow, LaneRow, Memory, OpenRun, OpenWorker, Write},
     verdict::LaneState,
 };
 
@@ -125,6 +125,20 @@ pub(super) fn marker(json: &str) -> MarkerReading {
 pub(super) fn oom_kill(pid: u32, task_memcg: Option<&str>) -> OomKill {
     let json = serde_json::json!({"pid": pid, "kind": "memcg", "task_memcg": task_memcg});
     serde_json::from_value(json).unwrap()
+}
+
+/// A record of the kernel log, just read.
+pub(super) fn record(kill: OomKill, seq: u64, at_ms: i64) -> KernelRecord {
+    KernelRecord { kill, seq, told_by: seq, at_ms, approximate: false }
+}
+
+pub(super) fn kernel(kill: OomKill, seq: u64, at_ms: i64) -> Event {
+    Event::KernelKill(Box::new(record(kill, seq, at_ms)))
+}
+
+/// The first event of a daemon that finds nothing, and reads the kernel log.
+pub(super) fn nothing() -> Beginning {
+    Beginning { kernel_log: Some(Ok(Missed::default())), ..Beginning::default() }
 }
 
 pub(super) fn open_run(started: &Started) -> OpenRun {
@@ -257,7 +271,7 @@ impl World {
 
     /// From nothing to a running worker in lane `a`.
     pub(super) fn running(mut self) -> (Self, Started) {
-        self.began(Beginning::default());
+        self.began(nothing());
         self.prepared("a");
         let worker = self.spawned();
         assert_eq!(self.state("a"), LaneState::Running);
@@ -322,7 +336,9 @@ impl World {
     /// The last turn's effects, each in a few words.
     pub(super) fn shape(&self) -> Vec<String> {
         // Patrols and passes go on beside everything else, and have chapters of their own.
-        let aside = |effect: &&Effect| matches!(effect, Effect::Patrol(_) | Effect::Sample(_));
+        let aside = |effect: &&Effect| {
+            matches!(effect, Effect::Patrol(_) | Effect::Sample(_) | Effect::WakeToSample(_))
+        };
         let shown = self.effects.iter().filter(|effect| !aside(effect));
         shown.map(|effect| shape(effect, self.now)).collect()
     }
@@ -388,7 +404,10 @@ impl World {
 fn shape(effect: &Effect, now: Now) -> String {
     match effect {
         Effect::Record { writes, notices } => {
-            let rows = writes.iter().map(|write| match write {
+            // Where the kernel's log was read to is written with every kill; it has its own test.
+            let place =
+                |write: &&Write| !matches!(write, Write::Remember { key: Memory::KernelLog, .. });
+            let rows = writes.iter().filter(place).map(|write| match write {
                 Write::Lane(row) => format!("lane {}", row.state),
                 Write::RunStarting { .. } => "starting".to_owned(),
                 Write::RunStarted(_) => "started".to_owned(),
@@ -429,6 +448,7 @@ fn shape(effect: &Effect, now: Now) -> String {
         Effect::Look(_) => "look".to_owned(),
         Effect::Patrol(_) => "patrol".to_owned(),
         Effect::Sample(_) => "sample".to_owned(),
+        Effect::WakeToSample(_) => "wake to sample".to_owned(),
         Effect::Spawn(_) => "spawn".to_owned(),
         Effect::Watch { .. } => "watch".to_owned(),
         Effect::Signal { how, stray, .. } => {
