@@ -98,7 +98,8 @@ impl Dispatcher {
             keeper_up: true,
             store_failure: None,
             next_patrol: Some(now.after(patrol::EVERY)),
-            next_sample: now.after(sample::EVERY),
+            // The books begin before the first worker does.
+            next_sample: now.boot_ms,
             books: books::Books::default(),
             ending: Ending::default(),
         }

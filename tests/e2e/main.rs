@@ -13,6 +13,7 @@ mod layers;
 mod liveness;
 mod notices;
 mod observed;
+mod oom;
 mod stops;
 mod store;
 mod terminal;

@@ -41,6 +41,12 @@ impl Ledger {
         self.accounted = self.accounted.map(|accounted| accounted.saturating_sub(1));
     }
 
+    /// Whether there is anything to compare the counter with.
+    #[must_use]
+    pub const fn has_begun(&self) -> bool {
+        self.accounted.is_some()
+    }
+
     /// The box's counter at one moment, beside what the counters of our own runs have that nothing explains. Gives how many
     /// kills no line has named for [`SETTLED_MS`]; they are accounted for by this.
     pub fn pass(&mut self, counter: u64, own_unexplained: u64, taken_at_ms: i64) -> u64 {

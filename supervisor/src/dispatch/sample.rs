@@ -65,8 +65,10 @@ impl Dispatcher {
         self.settle_past(sampling.taken_at_ms, turn);
         self.books.box_counter = Some(sampling.oom_kills.is_some());
         let growth = self.growth();
-        if let Some(counter) = sampling.oom_kills {
-            let own = growth.iter().filter_map(|run| run.unexplained).sum();
+        let own = growth.iter().filter_map(|run| run.unexplained).sum();
+        // Books that begin while a record waits and a run has growth could not tell whether the one explains the other.
+        let clear = self.books.ledger.has_begun() || own == 0 || self.books.held.is_empty();
+        if let Some(counter) = sampling.oom_kills.filter(|_| clear) {
             for _ in 0..self.books.ledger.pass(counter, own, sampling.taken_at_ms) {
                 unnamed(None, sampling.taken_at_ms, turn);
             }
